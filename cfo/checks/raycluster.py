@@ -1,4 +1,4 @@
-"""The checks of RayClusters: admission, KubeRay, and the domain of hosts."""
+"""The checks of RayClusters: admission, KubeRay, the domain of hosts, and the class of Ingresses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from cfo.api.raycluster.names import INGRESS_CONFIG, RAY_CLUSTER, VERSION_ANNOTATION
+from cfo.api.raycluster.names import (
+    DEFAULT_CLASS_ANNOTATION,
+    INGRESS_CLASS,
+    INGRESS_CONFIG,
+    RAY_CLUSTER,
+    ROUTE,
+    VERSION_ANNOTATION,
+)
 from cfo.api.reading import text
 from cfo.checks.components import (
     InstalledCRD,
@@ -17,18 +24,24 @@ from cfo.checks.components import (
 from cfo.checks.findings import APPLY, Finding, Subject, fail, not_needed, ok, skip, warn
 from cfo.config.model import OperatorConfiguration
 from cfo.runtime import (
+    GVK,
     AlreadyExists,
     APIError,
     Client,
     Forbidden,
     NamespacedName,
+    Object,
     UnknownKind,
     annotations_of,
+    name_of,
 )
 from cfo.runtime.objects import new_object
 from cfo.runtime.webhook import owner_of
 
 _NOT_CALLED: Final = "failed calling webhook"
+
+_MAX_CLASSES: Final = 200
+"""Characters of the names of IngressClasses in a finding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +91,25 @@ async def domain(subject: Subject) -> Iterable[Finding]:
     except UnknownKind:
         pass  # not OpenShift
     return check_domain(str(detected), subject.configuration)
+
+
+async def ingress(subject: Subject) -> Iterable[Finding]:
+    """Check whether an ingress controller can serve the Ingresses of dashboards and Ray clients."""
+    if subject.config_error is not None:
+        raise subject.config_error
+    if subject.is_embedded:
+        return [not_needed("the API server is envtest, which has no ingress controller")]
+    is_openshift = await _is_served(subject.client, ROUTE)
+    classes = await subject.client.list(INGRESS_CLASS, live=True)
+    return check_ingress(classes, subject.configuration, is_openshift=is_openshift)
+
+
+async def _is_served(client: Client, gvk: GVK) -> bool:
+    try:
+        await client.mapper.resource(gvk)
+    except UnknownKind:
+        return False
+    return True
 
 
 async def _read_admission(client: Client, namespace: str) -> Admission:
@@ -190,4 +222,42 @@ def check_domain(detected: str, configuration: OperatorConfiguration) -> Iterato
         yield warn(
             "unknown: dashboards and Ray clients are not reachable from outside the cluster",
             "set kuberay.ingressDomain in the ConfigMap, for example to apps.example.com, and restart the operator",
+        )
+
+
+def check_ingress(
+    classes: Iterable[Object], configuration: OperatorConfiguration, *, is_openshift: bool
+) -> Iterator[Finding]:
+    """Check the IngressClass of the Ingresses that the operator creates; ``classes`` are those of the cluster."""
+    kuberay = configuration.kuberay
+    if not kuberay.enabled:
+        yield not_needed("kuberay.enabled is false")
+        return
+    if is_openshift or kuberay.gateway.name or not kuberay.ingress_domain:
+        yield not_needed("the operator creates no Ingresses")
+        return
+    defaults: dict[str, bool] = {}
+    for item in classes:
+        defaults[name_of(item)] = annotations_of(item).get(DEFAULT_CLASS_ANNOTATION) == "true"
+    wanted = kuberay.ingress.class_name
+    others = text(", ".join(sorted(defaults)), _MAX_CLASSES) or "none"
+    unserved = "so nothing serves dashboards and Ray clients"
+    if wanted and wanted in defaults:
+        yield ok(f"kuberay.ingress.className is {wanted}, which exists")
+    elif wanted:
+        yield warn(
+            f"kuberay.ingress.className is {wanted}, which does not exist, {unserved} (IngressClasses: {others})",
+            "install its ingress controller, or correct the name and restart the operator",
+        )
+    elif not defaults:
+        yield warn(
+            f"the cluster has no IngressClass, {unserved}",
+            "install an ingress controller, or set kuberay.gateway and restart the operator",
+        )
+    elif any(defaults.values()):
+        yield ok("the cluster has a default IngressClass")
+    else:
+        yield warn(
+            f"kuberay.ingress.className is not set, and no IngressClass is the default (IngressClasses: {others})",
+            "set kuberay.ingress.className in the ConfigMap to one of them, and restart the operator",
         )

@@ -81,6 +81,7 @@ class RayClusters(Kind):
             "admission": raycluster.admission,
             "kuberay": raycluster.kuberay,
             "domain": raycluster.domain,
+            "ingress": raycluster.ingress,
         }
 
     def setup(self, context: Context) -> None:

@@ -243,6 +243,11 @@ async def test_doctor_finds_each_defect_of_an_installation(tmp_path: Path) -> No
             )
         )
         assert code == 1  # the configuration is still invalid
+        _, of_admin = await doctor(admin)
+        for check in ("permissions", "kueue"):
+            for status, message in of_admin[check]:
+                assert status != "ok", check
+                assert "because the ConfigMap is invalid" in message or status == "fail"
         for check in ("operator", "permissions", "webhooks", "certificate", "admission", "kuberay"):
             assert found[check][0][0] == "skip", check
             assert "no Deployment" not in found[check][0][1], "it may exist"
@@ -340,7 +345,7 @@ async def check_installed_operator(environment: Environment, admin: Path) -> Non
     await check_other_operators(environment, admin)
     assert found["operator"] == [("fail", "0 of 2 replicas are ready: it has no pods")]
     assert found["permissions"][0][0] == "ok"
-    assert "no ready endpoint" in found["webhooks"][0][1]
+    assert "leads to no ready pod" in found["webhooks"][0][1]
     assert "failed calling webhook" in found["admission"][0][1]
     await check_remedy_of_a_missing_role(environment, admin)
     await check_other_namespace(admin)

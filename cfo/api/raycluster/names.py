@@ -24,6 +24,8 @@ from cfo.runtime.objects import is_host_name
 RAY_CLUSTER = GVK("ray.io", "v1", "RayCluster")
 ROUTE = GVK("route.openshift.io", "v1", "Route")
 INGRESS_CLASS = GVK("networking.k8s.io", "v1", "IngressClass")
+DEFAULT_CLASS_ANNOTATION: Final = "ingressclass.kubernetes.io/is-default-class"
+"""The annotation of the IngressClass of Ingresses that name none."""
 INGRESS_CONFIG = GVK("config.openshift.io", "v1", "Ingress")
 """OpenShift's cluster-wide ingress settings, a single object named ``cluster``."""
 AUTHENTICATION_CONFIG = GVK("config.openshift.io", "v1", "Authentication")

@@ -316,10 +316,11 @@ def check_webhooks(
                 )
             elif ready == 0:
                 yield fail(
-                    f"Service {service} has no ready endpoint: writes of RayClusters and AppWrappers fail",
+                    f"Service {service} leads to no ready pod: writes of RayClusters and AppWrappers fail",
                     RESTART_OUTSIDE
                     if is_outside
-                    else "see the check of the operator; also check the selector of the Service",
+                    else "see the check operator; if its replicas are ready, compare the selector of the Service with "
+                    "the labels of the pods",
                 )
         if fact.is_abandoned(now):
             yield fail(

@@ -20,11 +20,17 @@ from cfo.checks.findings import (
     skip,
 )
 from cfo.config.missing_namespaces import missing_namespaces
+from cfo.config.section import ConfigurationError
 from cfo.console.doctor import checks, facts, other_operators
 from cfo.console.doctor.installed import SERVICE_MONITOR, InstalledOptions, read_options
 from cfo.console.doctor.outside_roles import check_outside_roles
 from cfo.console.doctor.permissions import read_bound_namespaces, read_permissions
-from cfo.console.doctor.report import Findings, with_options, without_manifests
+from cfo.console.doctor.report import (
+    Findings,
+    assuming_defaults,
+    with_options,
+    without_manifests,
+)
 from cfo.console.errors import InvalidInput, one_line
 from cfo.features import KINDS
 from cfo.features.roles import enabled_roles
@@ -197,10 +203,14 @@ async def examine(
         "monitoring": monitoring,
         "images": images,
     }
+    dependent = ["permissions", "monitoring", "images"]
     for kind in KINDS:
         for name, check in kind.checks().items():
             all_checks[name] = partial(check, subject)
+            dependent.append(name)
     findings = await _run(all_checks)
+    if isinstance(installation.parsed, ConfigurationError):
+        findings = assuming_defaults(findings, dependent)
     if is_go:
         return without_manifests(findings, MIGRATION)
     if is_outside:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from cfo.checks.findings import APPLY, MANIFESTS, CheckStatus, Finding
+from cfo.checks.findings import APPLY, MANIFESTS, CheckStatus, Finding, skip
 
 Findings = Mapping[str, Sequence[Finding]]
 """The findings by the name of their check."""
@@ -39,6 +39,24 @@ def without_manifests(findings: Findings, remedy: str) -> Findings:
         ]
         for check, found in findings.items()
     }
+
+
+def assuming_defaults(findings: Findings, dependent: Collection[str]) -> Findings:
+    """Say of the ``dependent`` checks that they assumed the default configuration, because the ConfigMap is invalid.
+
+    What is right with the defaults, or not needed, may be neither with the configuration that the user corrects.
+    """
+    changed = dict(findings)
+    suffix = "(with the default configuration, because the ConfigMap is invalid)"
+    for check in dependent:
+        found: list[Finding] = []
+        for finding in findings[check]:
+            if finding.status is CheckStatus.OK or not finding.is_needed:
+                found.append(skip(f"{finding.message} {suffix}"))
+            else:
+                found.append(finding)
+        changed[check] = found
+    return changed
 
 
 def has_failed(findings: Findings) -> bool:

@@ -17,7 +17,7 @@ import msgspec
 
 from cfo.api.raycluster.cluster import child_object
 from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.names import client_host, dashboard_host
+from cfo.api.raycluster.names import DEFAULT_CLASS_ANNOTATION, client_host, dashboard_host
 from cfo.config.network import IngressConfiguration
 from cfo.controllers.raycluster.dashboard_access import Backend
 from cfo.runtime import INGRESS, Object, annotations_of, name_of
@@ -124,7 +124,6 @@ def _ingress(
 NGINX_CLASS: Final = "nginx"
 """The class of client Ingresses that the Go operator always sets."""
 
-_DEFAULT_CLASS_ANNOTATION = "ingressclass.kubernetes.io/is-default-class"
 _INGRESS_NGINX = "k8s.io/ingress-nginx"
 _F5_NGINX = "nginx.org/ingress-controller"
 _HAPROXY_TECHNOLOGIES = "haproxy.org/ingress-controller"
@@ -206,7 +205,7 @@ def choose_ingress_class(
 def _default_class(classes: Iterable[Mapping[str, Any]]) -> str:
     """Return the name of the newest default class, the first by name of several; empty if there is none."""
     defaults = [
-        item for item in classes if annotations_of(item).get(_DEFAULT_CLASS_ANNOTATION) == "true"
+        item for item in classes if annotations_of(item).get(DEFAULT_CLASS_ANNOTATION) == "true"
     ]
     if not defaults:
         return ""

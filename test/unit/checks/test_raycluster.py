@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from cfo.checks.findings import Finding
 from cfo.checks.raycluster import Admission
 from cfo.config.document import parse
 from cfo.config.model import OperatorConfiguration
-from cfo.runtime import NamespacedName
+from cfo.runtime import NamespacedName, Object
 
 RAY = NamespacedName("ray", "kuberay-operator")
 CRD = InstalledCRD(exists=True, established=True, served=("v1", "v1alpha1"))
@@ -110,6 +111,34 @@ def test_kuberay_is_installed_in_a_tested_version(
 )
 def test_domain_is_known(detected: str, document: str, expected: str) -> None:
     assert states(raycluster.check_domain(detected, parse(document).configuration)) == [expected]
+
+
+def ingress_class(name: str, *, is_default: bool = False) -> Object:
+    annotations = {"ingressclass.kubernetes.io/is-default-class": str(is_default).lower()}
+    return {"metadata": {"name": name, "annotations": annotations}}
+
+
+@pytest.mark.parametrize(
+    ("classes", "kuberay", "is_openshift", "expected"),
+    [
+        ([], {}, False, "warn"),
+        ([], {}, True, "skip"),
+        ([], {"enabled": False}, False, "skip"),
+        ([], {"ingressDomain": ""}, False, "skip"),
+        ([], {"ingress": {"className": "a"}}, False, "warn"),
+        ([ingress_class("a")], {"ingress": {"className": "a"}}, False, "ok"),
+        ([ingress_class("a")], {"ingress": {"className": "b"}}, False, "warn"),
+        ([ingress_class("a")], {}, False, "warn"),
+        ([ingress_class("a"), ingress_class("b", is_default=True)], {}, False, "ok"),
+    ],
+)
+def test_ingresses_have_a_class(
+    classes: list[Object], kuberay: dict[str, Any], *, is_openshift: bool, expected: str
+) -> None:
+    document = {"kuberay": {"ingressDomain": "apps.test", **kuberay}}
+    configuration = OperatorConfiguration.from_document(document)
+    found = raycluster.check_ingress(classes, configuration, is_openshift=is_openshift)
+    assert states(found) == [expected]
 
 
 def test_remedy_does_not_admit_the_namespace_of_a_tenant() -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from cfo.checks.findings import Finding, fail, not_needed, ok, skip, warn
-from cfo.console.doctor.report import document, has_failed, has_warned_or_skipped, lines
+from cfo.console.doctor.report import (
+    assuming_defaults,
+    document,
+    has_failed,
+    has_warned_or_skipped,
+    lines,
+)
 
 
 def test_output_has_one_line_for_each_finding_and_the_remedy_below() -> None:
@@ -47,3 +53,14 @@ def test_strict_counts_warnings_and_needed_checks_that_were_skipped(
     finding: Finding, expected: bool
 ) -> None:
     assert has_warned_or_skipped({"clock": [ok("fine"), finding]}) is expected
+
+
+def test_nothing_is_right_that_depends_on_an_invalid_configuration() -> None:
+    suffix = "(with the default configuration, because the ConfigMap is invalid)"
+    refused = skip("not allowed", "grant it")
+    broken = fail("missing", "apply")
+    findings = {"clock": [ok("fine")], "permissions": [ok("all"), not_needed("x"), refused, broken]}
+    assert assuming_defaults(findings, ["permissions"]) == {
+        "clock": [ok("fine")],
+        "permissions": [skip(f"all {suffix}"), skip(f"x {suffix}"), refused, broken],
+    }
