@@ -8,8 +8,8 @@ operator; docs/differences.md lists the exceptions.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -72,6 +72,7 @@ from cfo.controllers.appwrapper.pods import (
     waiting_pods_message,
 )
 from cfo.controllers.appwrapper.status import WrapperStatus
+from cfo.controllers.appwrapper.unused_quota import unused_parts
 from cfo.controllers.appwrapper.workload import has_queue
 from cfo.controllers.pod_status import is_same_failure
 from cfo.runtime import POD, has_finalizer, is_deleting
@@ -169,6 +170,9 @@ def _end_unused_quota(observation: WrapperObservation, decision: WrapperDecision
         message = f"{status.message(UNHEALTHY)}; {message}"
     elif status.message(PODS_READY):
         message = f"{status.message(PODS_READY)}; {message}"
+    unused = unused_parts(observation)
+    if unused:
+        message += f": {'; '.join(unused[:_MAX_SHOWN_COMPONENTS])}"
     status.set(UNHEALTHY, True, "InsufficientPodsReady", message, restart=True)
     decision.record_warning("Failed", f"InsufficientPodsReady: {message}")
     decision.create = False
@@ -362,6 +366,7 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
     failed = [_failure(component, obj) for component, obj in deployed if obj.failed]
     completed = {obj.uid: component for component, obj in deployed if obj.completed}
     unfinished = [component for component, obj in deployed if not obj.completed]
+    _record_started(observation, decision, deployed)
     excess = _excess_message(observation)
     success = _success(observation, completed, unfinished)
     _end_remaining_pods(observation, decision, completed)
@@ -402,6 +407,39 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
         else:
             status.clear(UNHEALTHY, "FoundNoFailedPods")
         _await_pods(observation, decision, counts, unfinished, retried)
+
+
+def _record_started(
+    observation: WrapperObservation,
+    decision: WrapperDecision,
+    deployed: Sequence[tuple[Component, ComponentObject]],
+) -> None:
+    """Record which components have pods that use what was admitted for them, before they complete."""
+    if not observation.is_queued:
+        return
+    status = decision.status
+    unrecorded = [
+        (component, obj)
+        for component, obj in deployed
+        if component.expected_pods and not component.has_started
+    ]
+    if not unrecorded:
+        return
+    is_recorded = any(component.has_started for component in observation.components)
+    is_unfinished = any(
+        component.expected_pods and not obj.completed for component, obj in deployed
+    )
+    # Earlier versions recorded nothing. If the pods of unfinished components are ready, this version has.
+    is_of_earlier_version = status.is_true(PODS_READY) and is_unfinished and not is_recorded
+    pods: defaultdict[str, list[WrapperPod]] = defaultdict(list)
+    for pod in observation.pods:
+        if pod.is_read and has_started(pod):
+            pods[pod.ancestor].append(pod)
+    for component, obj in unrecorded:
+        has_pods = len(pods[obj.uid]) >= component.expected_pods
+        uses = uses_of(observation, [component])
+        if is_of_earlier_version or (has_pods and not describe_shortage(uses, pods[obj.uid])):
+            status.set_pods_started(component.index)
 
 
 def _is_created_object(component: Component, obj: ComponentObject) -> bool:
@@ -620,6 +658,7 @@ def _await_pods(
         shortage = describe_shortage(uses, filter(has_started, observation.pods))
         if not shortage:
             _report_readiness(observation, decision, counts)
+            _record_all_started(observation, decision, unfinished)
             _end_idleness(observation, decision, uses, retried)
             return
         existing = [pod for pod in observation.pods if has_started(pod) or pod.phase == "Pending"]
@@ -673,6 +712,17 @@ def _report_readiness(
         if crash.reason not in status.message(PODS_READY):
             decision.record_warning("PodsNotReady", failure_text(crash))
     status.set(PODS_READY, True, "SufficientPodsReady", message)
+
+
+def _record_all_started(
+    observation: WrapperObservation, decision: WrapperDecision, unfinished: Iterable[Component]
+) -> None:
+    """Record that the pods of ``unfinished`` components are ready; owners may not lead from a pod to its component."""
+    if not observation.is_queued:
+        return
+    for component in unfinished:
+        if component.expected_pods:
+            decision.status.set_pods_started(component.index)
 
 
 def _end_idleness(

@@ -16,20 +16,22 @@ from typing import Any
 import msgspec
 
 from cfo.api.appwrapper.names import PODS_READY, RESOURCES_DEPLOYED, Phase, has_quota
-from cfo.api.appwrapper.pod_use import LeastUse
-from cfo.api.pod_requests import requested_of, requests_of_pod
+from cfo.api.appwrapper.pod_use import LeastUse, submitter_use
+from cfo.api.pod_requests import has_requests, requested_of, requests_of_pod
 from cfo.controllers.appwrapper.components import Component
 from cfo.controllers.appwrapper.decision import (
+    MAX_NAME_LENGTH,
     WrapperObservation,
     has_unknown_owners,
     may_be_own,
     own_pods_from,
 )
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
-from cfo.controllers.appwrapper.pod_use import is_of_one, uses_of
+from cfo.controllers.appwrapper.pod_use import has_started, is_of_one, uses_of
 from cfo.controllers.appwrapper.pods import WrapperPod
 from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.workload import holds_quota
+from cfo.runtime.process import printable
 
 
 class QuotaUse(Enum):
@@ -44,7 +46,7 @@ class QuotaUse(Enum):
     REQUESTED = auto()
     """Its pods request some of each resource, also if they wait for a node or an image."""
     UNUSED = auto()
-    """There is a resource of which no pod that is known to run or wait requests anything."""
+    """There is a resource of which no pod that is known to run or wait requests anything, or an unused part."""
     NOT_LISTED = auto()
     """The cache leaves out pods of its namespace, and they are not listed yet: what was known last applies."""
     UNKNOWN = auto()
@@ -98,6 +100,8 @@ def use_of_quota(observation: WrapperObservation) -> QuotaUse:
     # Without components, it has no pods.
     if observation.knowledge is PodKnowledge.LEFT_OUT and is_true(conditions, RESOURCES_DEPLOYED):
         return QuotaUse.NOT_LISTED
+    if unused_parts(observation):
+        return QuotaUse.UNUSED
     pods = [pod for pod in pods if pod.is_read]
     uses = uses_of(observation, components)
     is_ready = is_true(conditions, PODS_READY)
@@ -106,6 +110,40 @@ def use_of_quota(observation: WrapperObservation) -> QuotaUse:
     if pods and _request_each_resource(uses, pods):
         return QuotaUse.REQUESTED
     return QuotaUse.UNUSED
+
+
+def unused_parts(observation: WrapperObservation) -> list[str]:
+    """Return which parts of the quota its pods have never used, and nothing else gives back.
+
+    These are components that have completed without pods, as users can let them, and once the pods are ready, pods
+    that submit a RayJob.
+    """
+    is_ready = is_true(_stored_status(observation).get("conditions"), PODS_READY)
+    parts: list[str] = []
+    for component in observation.components:
+        obj = observation.objects[component.index]
+        if obj is None or not component.expected_pods:
+            continue
+        name = printable(component.display_name, MAX_NAME_LENGTH)
+        if obj.completed:
+            if not component.has_started:
+                parts.append(f"{name} has completed without pods that used the quota")
+        elif is_ready and not _has_submitter(observation, component):
+            parts.append(f"the pod that submits {name} has not started")
+    return parts
+
+
+def _has_submitter(observation: WrapperObservation, component: Component) -> bool:
+    """Return whether the pod that submits a RayJob has started, unless none was admitted."""
+    template = observation.wrapper["spec"]["components"][component.index]["template"]
+    use = submitter_use(template, component.pod_sets)
+    if use is None:
+        return True
+    return any(
+        has_requests(requests_of_pod(pod.shape), use.requests)
+        for pod in observation.pods
+        if pod.ancestor and pod.is_read and (has_started(pod) or pod.phase == "Failed")
+    )
 
 
 def _use_without_quota(observation: WrapperObservation) -> QuotaUse:
