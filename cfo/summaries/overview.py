@@ -18,7 +18,6 @@ from itertools import islice
 from typing import Final
 
 import anyio
-import anyio.lowlevel
 
 from cfo.api.kueue import LOCAL_QUEUES, missing_queue_message
 from cfo.api.reading import MALFORMED, time_of
@@ -129,6 +128,9 @@ class Overview:
     :func:`.kind_view.related_kinds`); what is left out is not part of the summaries. Pods are large: leave them out
     where memory matters more than the reason why a pod does not start. Include LocalQueues where they are not served,
     in all versions: objects that wait for one then have the problem that Kueue is not installed.
+
+    ``pause_share``: after each part of its work, it lets other tasks run for this multiple of the time that it took.
+    Users can change large objects, and their pods, all the time.
     """
 
     def __init__(
@@ -139,9 +141,12 @@ class Overview:
         related: Collection[GVK],
         shared: Collection[Informer] = (),
         clock: Clock | None = None,
+        pause_share: float = 0.0,
     ) -> None:
         self.views = {view.gvk: view for view in views}
         self._clock = clock or SystemClock()
+        self._pause_share = pause_share
+        self._paused_until = 0.0
         self._summaries: dict[Identity, Summary] = {}
         self._marked: dict[Identity, None] = {}
         """The objects whose summary may have changed, in the order of their events (an ordered set)."""
@@ -249,15 +254,22 @@ class Overview:
 
     async def refresh(self) -> None:
         """Compute the summaries that may have changed."""
-        computed = values = 0
         while self._marked:
-            identity = next(iter(self._marked))
+            await self._clock.sleep(max(self._paused_until - self._clock.monotonic(), 0.0))
+            began = self._clock.monotonic()
+            self._update_batch()
+            ended = self._clock.monotonic()
+            self._paused_until = ended + self._pause_share * (ended - began)
+
+    def _update_batch(self) -> None:
+        """Compute some of the summaries that may have changed; other tasks wait meanwhile."""
+        values = 0
+        for _ in range(_BATCH):
+            identity = next(iter(self._marked), None)
+            if identity is None or values >= _BATCH_VALUES:
+                return
             del self._marked[identity]
             values += self._update(identity)
-            computed += 1
-            if computed >= _BATCH or values >= _BATCH_VALUES:
-                computed = values = 0
-                await anyio.lowlevel.checkpoint()
 
     async def snapshot(self) -> list[Summary]:
         """Return the current summaries, by kind in the order of ``views``, then by namespace and name."""

@@ -31,6 +31,7 @@ from cfo.runtime.cache.selectors import MAX_BYTES, MAX_OBJECTS
 from cfo.runtime.cache.store import Event, EventType
 from cfo.runtime.objects.kinds import CORE_EVENT, NETWORK_POLICY
 from cfo.runtime.process.clock import rfc3339
+from cfo.summaries.changes import Identity
 from cfo.summaries.kind_view import MAX_CHILDREN, related_kinds
 from cfo.summaries.overview import _MAX_VALUES, Overview, _Decoder
 from cfo.summaries.summary import Level
@@ -239,6 +240,42 @@ def test_object_is_summarized_again_when_it_has_lasted_too_long(
     (problem,) = overview._summaries[identity].problems
     assert problem.message.endswith(message)
     assert (overview._overdue_at, overview._timer) == ({}, None)
+
+
+class PassingClock(FakeClock):
+    """A clock whose sleeps pass at once; ``sleeps`` records the requested seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sleeps: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        self.advance(seconds)
+
+
+async def test_pauses_are_a_multiple_of_the_time_that_summaries_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Users can change large objects all the time."""
+    monkeypatch.setattr(Informer, "has_synced", True)
+    transport = Transport(ClientConfig(server="https://127.0.0.1:1"))
+    cache = Cache(transport, RESTMapper(transport))
+    clock = PassingClock()
+    overview = Overview(cache, all_views(), related=(), clock=clock, pause_share=4.0)
+    put(overview.informers_of[APPWRAPPER].objects, {"metadata": {"namespace": "ns", "name": "w"}})
+    identity = (APPWRAPPER, NamespacedName("ns", "w"))
+
+    def read_slowly(_: Identity) -> int:
+        clock.advance(0.5)
+        return 0
+
+    monkeypatch.setattr(overview, "_update", read_slowly)
+    clock.advance(1)
+    for _ in range(3):
+        overview._mark(*identity)
+        await overview.refresh()
+    assert clock.sleeps == [0.0, 2.0, 2.0]
 
 
 def created_component(uid: str) -> dict[str, Any]:
