@@ -53,12 +53,13 @@ from cfo.console.execution import (
 from cfo.console.lease_holder import living_holder
 from cfo.console.namespaces import check_name, has_namespace, no_namespace
 from cfo.console.operator_namespaces import operator_namespaces
+from cfo.console.watched_bindings import ROLE_BINDING, SELECTOR, watched_bindings
 from cfo.features import KINDS, OPTIONAL_ROLES, all_views
 from cfo.manifests import guardrails, job_pod_policy
-from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, SERVICE_ACCOUNT
+from cfo.manifests.names import DEFAULT_NAMESPACE, SERVICE_ACCOUNT
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.overlays import COMPONENTS, bundled_crds, render
-from cfo.manifests.watched import WATCHED_PREFIX, watched_name
+from cfo.manifests.watched import watched_name
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime import (
     CONFIG_MAP,
@@ -181,8 +182,6 @@ _STATE: Final = {
     CONFIG_MAP: CONFIG_MAP_NAME,
 }
 """The objects that an operator creates in its namespace, by kind."""
-_ROLE_BINDING: Final = GVK("rbac.authorization.k8s.io", "v1", "RoleBinding")
-_SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
 
 class UninstallRefused(Exception):
@@ -369,24 +368,11 @@ async def _stored_objects(client: Client, namespace: str) -> list[Object]:
             stored = await client.get(gvk_of(obj), key_of(obj), live=True)
             if stored is not None:
                 found[gvk_of(obj), key_of(obj)] = stored
-    for binding in await _list(client, CLUSTER_ROLE_BINDING, label_selector=_SELECTOR):
+    for binding in await _list(client, CLUSTER_ROLE_BINDING, label_selector=SELECTOR):
         accounts = {subject.get("name") for subject in binding.get("subjects") or ()}
         if accounts == {SERVICE_ACCOUNT}:
             found.setdefault((CLUSTER_ROLE_BINDING, key_of(binding)), binding)
     return list(found.values())
-
-
-async def _watched_bindings(client: Client, namespaces: Set[str]) -> list[NamespacedName]:
-    """Return the RoleBindings in watched namespaces that bind only operators in ``namespaces``."""
-
-    def key_if_own(binding: Object) -> NamespacedName | None:
-        subjects = binding.get("subjects") or ()
-        accounts = {(subject.get("name"), subject.get("namespace")) for subject in subjects}
-        own = {(SERVICE_ACCOUNT, namespace) for namespace in namespaces}
-        is_watched = str(binding["roleRef"]["name"]).startswith(WATCHED_PREFIX)
-        return key_of(binding) if is_watched and accounts and accounts <= own else None
-
-    return await client.select(_ROLE_BINDING, key_if_own, label_selector=_SELECTOR)
 
 
 @cache
@@ -426,7 +412,7 @@ async def _check_leases(
         if owner is None or owner.lease is None or _namespaces_in(obj) or has_others:
             continue
         leases.add(owner.lease)
-    pods = await _keys(client, POD, namespace=namespace, label_selector=_SELECTOR)
+    pods = await _keys(client, POD, namespace=namespace, label_selector=SELECTOR)
     identities = tuple(f"{pod.name[:_MAX_HOSTNAME]}_" for pod in pods)
     for key in sorted(leases):
         lease = await client.get(LEASE, key, live=True)
@@ -472,7 +458,7 @@ async def uninstall(
     others: set[str] = set()
     for obj in stored:
         others |= _namespaces_in(obj) - own
-    bindings = await _watched_bindings(client, own)
+    bindings = await watched_bindings(client, own)
     if others:
         await _remove_own_objects(removal, stored, bindings, namespace, own, timeout)
         report(_KEPT)
@@ -488,7 +474,7 @@ async def uninstall(
     for obj in webhooks:
         await removal.delete(gvk_of(obj), key_of(obj))
     if delete_crds:
-        pods = await _keys(client, POD, namespace=namespace, label_selector=_SELECTOR)
+        pods = await _keys(client, POD, namespace=namespace, label_selector=SELECTOR)
         for gvk in _own_kinds():
             for key in await _keys(client, gvk):
                 await removal.delete(gvk, key)
@@ -499,7 +485,7 @@ async def uninstall(
             for gvk in _own_kinds():
                 await removal.wait_for_deletion(gvk, timeout)
     await removal.delete(DEPLOYMENT, NamespacedName(namespace, DEPLOYMENT_NAME))
-    await removal.wait_for_deletion(POD, timeout, namespace=namespace, label_selector=_SELECTOR)
+    await removal.wait_for_deletion(POD, timeout, namespace=namespace, label_selector=SELECTOR)
     await _remove_finalizers(removal, client)
     await _remove_conditions(removal, client)
     for kind in KINDS:
@@ -510,7 +496,7 @@ async def uninstall(
     # also the ClusterRoles of an additional operator, and all ClusterRoleBindings
     rest += [obj for obj in stored if obj["kind"] in ("ClusterRole", "ClusterRoleBinding")]
     for key in bindings:
-        await removal.delete(_ROLE_BINDING, key)
+        await removal.delete(ROLE_BINDING, key)
     for obj in rest:
         await removal.delete(gvk_of(obj), key_of(obj))
     await _remove_state(removal, namespace)
@@ -593,14 +579,14 @@ async def _kept_guardrails(client: Client) -> list[str]:
         names[gvk_of(obj)].add(name_of(obj))
     found: list[str] = []
     for gvk, own in names.items():
-        keys = await _keys(client, gvk, label_selector=_SELECTOR)
+        keys = await _keys(client, gvk, label_selector=SELECTOR)
         kept = [key for key in keys if key.name in own]
         if kept:
             found.append(_named(gvk, kept))
     if not found:
         return []
     kinds = ",".join(gvk.kind.lower() for gvk in names)
-    command = f"kubectl delete {kinds} --all-namespaces --selector {_SELECTOR}"
+    command = f"kubectl delete {kinds} --all-namespaces --selector {SELECTOR}"
     return [
         f"{', '.join(found)} of cfo manifests --tenant, with the labels of their namespaces; to delete them: {command}"
     ]
@@ -645,7 +631,7 @@ async def _remove_own_objects(
 ) -> None:
     """Remove what ``stored`` has in ``namespace``, and cluster-scoped objects that refer only to ``own_namespaces``.
 
-    ``bindings`` are the RoleBindings of :func:`_watched_bindings`.
+    ``bindings`` are the RoleBindings of :func:`.watched_bindings`.
     """
     additional = [(obj["kind"], name_of(obj)) for obj in _additional_objects(namespace)]
     roles = _roles_only_of(stored, own_namespaces)
@@ -662,9 +648,9 @@ async def _remove_own_objects(
         if obj["kind"].endswith("WebhookConfiguration"):
             await removal.delete(gvk_of(obj), key_of(obj))
     await removal.delete(DEPLOYMENT, NamespacedName(namespace, DEPLOYMENT_NAME))
-    await removal.wait_for_deletion(POD, timeout, namespace=namespace, label_selector=_SELECTOR)
+    await removal.wait_for_deletion(POD, timeout, namespace=namespace, label_selector=SELECTOR)
     for key in bindings:
-        await removal.delete(_ROLE_BINDING, key)
+        await removal.delete(ROLE_BINDING, key)
     for obj in own:
         await removal.delete(gvk_of(obj), key_of(obj))
     await _remove_state(removal, namespace)

@@ -259,6 +259,26 @@ async def test_operator_serves_its_other_namespaces_while_one_has_no_permissions
             assert "is not installed" not in operator.output
 
 
+async def test_doctor_names_role_bindings_that_are_not_needed_any_more(tmp_path: Path) -> None:
+    async with start_environment(*RAY_CLUSTERS) as environment:
+        for name in ("a", "b"):
+            await environment.create_namespace(name)
+        await apply_manifests(environment, shlex.join(("manifests", *WATCHED)))
+        await create_config_map(environment, watchNamespaces=["a", "b"])
+        found = await permission_findings(environment, tmp_path, DEFAULT_NAMESPACE)
+        assert [finding["status"] for finding in found] == ["ok"]
+
+        narrowed = {"data": {"config.yaml": "watchNamespaces: [b]"}}
+        key = NamespacedName(DEFAULT_NAMESPACE, CONFIG_MAP_NAME)
+        await environment.client.patch(CONFIG_MAP, key, narrowed)
+        found = await permission_findings(environment, tmp_path, DEFAULT_NAMESPACE)
+        assert [finding["status"] for finding in found] == ["ok", "warn"]
+        assert found[1]["message"].endswith("watchNamespaces no longer contains their namespace a")
+        bindings = await environment.client.list(ROLE_BINDING, namespace="a")
+        names = sorted(map(name_of, bindings))
+        assert found[1]["remedy"] == f"kubectl -n a delete rolebindings {' '.join(names)}"
+
+
 async def wait_for_policies(environment: Environment, namespace: str) -> None:
     """Wait for the NetworkPolicies of the RayCluster in a namespace."""
 

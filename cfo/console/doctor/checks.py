@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -54,6 +55,8 @@ _EXPIRY_WARNING: Final = timedelta(days=30)
 _START_AGAIN: Final = "start the operator again: it registers its own address"
 _MAX_RULES: Final = 12
 _MAX_NAMESPACES: Final = 5
+_MAX_BINDINGS: Final = 20
+"""More RoleBindings than the manifests have for one namespace."""
 _MAX_PODS: Final = 5
 _GO_WEBHOOKS: Final = ("raycluster.ray.openshift.ai", "appwrapper.kb.io")
 """The ends of the names of webhooks that the Go operator also has."""
@@ -520,6 +523,24 @@ def check_permissions(
             f"{facts.checked} of {facts.total} permissions were checked{has_all}",
             f"watch fewer namespaces, or {APPLY}",
         )
+
+
+def check_unused_bindings(account: str, unused: Collection[NamespacedName]) -> Iterator[Finding]:
+    """Check whether ``account`` still has permissions where the operator reconciles nothing by RoleBindings of its own.
+
+    ``unused``: the RoleBindings of the manifests outside ``watchNamespaces``, which an apply does not delete.
+    """
+    if not unused:
+        return
+    namespaces = sorted({key.namespace for key in unused})
+    first = namespaces[0]
+    names = sorted(key.name for key in unused if key.namespace == first)[:_MAX_BINDINGS]
+    others = f", and the same in {_namespaces_text(namespaces[1:])}" if len(namespaces) > 1 else ""
+    yield warn(
+        f"{account} has RoleBindings that it does not need, because watchNamespaces no longer contains their "
+        f"{_namespaces_text(namespaces)}",
+        f"kubectl -n {first} delete rolebindings {shlex.join(names)}{others}",
+    )
 
 
 def _rule_texts(rules: Sequence[Rule]) -> str:

@@ -32,6 +32,7 @@ from cfo.console.doctor.report import (
     without_manifests,
 )
 from cfo.console.errors import InvalidInput, one_line
+from cfo.console.watched_bindings import watched_bindings
 from cfo.features import KINDS
 from cfo.features.roles import enabled_roles
 from cfo.manifests.names import SERVICE_ACCOUNT
@@ -164,7 +165,14 @@ async def examine(
             bound = []
             if installation.part is None:
                 bound = await read_bound_namespaces(client, namespace)
-            found = [*checks.check_binding(namespace, bound), *found]
+            return [*checks.check_binding(namespace, bound), *found]
+        if not isinstance(installation.parsed, ConfigurationError):
+            watched = installation.with_part.configuration.watch_namespaces
+            bindings: list[NamespacedName] = []
+            with suppress(Forbidden):
+                bindings = await watched_bindings(client, {namespace})
+            unused = [key for key in bindings if key.namespace not in watched]
+            found += checks.check_unused_bindings(user, unused)
         return found
 
     async def monitoring() -> Iterable[Finding]:

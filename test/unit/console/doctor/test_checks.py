@@ -783,3 +783,11 @@ def test_kubernetes_is_in_the_matrix(version: str, expected: str) -> None:
 )
 def test_clocks_agree(skew: float | None, expected: str) -> None:
     assert states(checks.check_clock(skew)) == [expected]
+
+
+def test_names_of_unneeded_role_bindings_are_quoted() -> None:
+    unused = [NamespacedName("b", "y"), NamespacedName("a", "x; rm")]
+    (finding,) = checks.check_unused_bindings("account", unused)
+    assert finding.message.endswith("no longer contains their namespaces a, b")
+    assert finding.remedy == "kubectl -n a delete rolebindings 'x; rm', and the same in namespace b"
+    assert list(checks.check_unused_bindings("account", [])) == []
