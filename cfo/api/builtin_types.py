@@ -67,6 +67,16 @@ def nearest_name(name: str, known_names: Iterable[str]) -> str:
     return matches[0] if matches else ""
 
 
+def nearest_field(problem: TypeProblem, types: TypeTable | None = None) -> str:
+    """Return the field of which the unknown one in ``problem`` seems to be a misspelling; empty if there is none."""
+    if not problem.type_name:
+        return ""
+    if types is None:
+        types = builtin_types()
+    _, _, name = problem.path.rpartition(".")
+    return nearest_name(name, types[problem.type_name])
+
+
 def type_problems(
     value: Any,
     shape: str,

@@ -19,6 +19,12 @@ NO_POD_SPECS = "spec.components: Invalid value: components contains no podspecs"
 UNKNOWN_KIND = 'Invalid value: "Thing": no matches for kind "Thing" in version "example.com/v1"'
 
 DIFFERENCES = {
+    ("admission-bad-templates", "b1"): (
+        "spec.components[0].template: Invalid value: error inferring PodSets: "
+        "template does not refer to a v1.PodSpecTemplate: "
+        "content at template.spec not parseable as a v1.PodSpec: "
+        'strict decoding error: unknown field "containers[0].imaeg"; did you mean image?'
+    ),
     ("admission-bad-templates", "b2"): (
         "spec.components[0].template: Invalid value: error inferring PodSets: "
         "at path position 'template.spec.parallelism' non-int value three"

@@ -16,7 +16,7 @@ import orjson
 
 from cfo.api.appwrapper.kinds import RAY_JOB, known_kind
 from cfo.api.appwrapper.paths import PathError, object_at
-from cfo.api.builtin_types import type_problems
+from cfo.api.builtin_types import nearest_field, type_problems
 from cfo.api.reading import has_more_values_than
 from cfo.runtime import GVK, Object
 
@@ -40,6 +40,9 @@ SUBMITTER_PATH: Final = "template.spec.submitterPodTemplate"
 """The path of the pod template with which KubeRay submits a RayJob."""
 
 _MAX_SHOWN_PROBLEMS: Final = 20
+
+_MAX_VALUES_IN_SPEC: Final = 10_000
+"""The maximum number of values in a pod spec, at all levels. More are not checked one by one."""
 
 
 class PodSetError(ValueError):
@@ -99,12 +102,20 @@ def pod_template_at(template: Object, path: str) -> Object:
 
 
 def pod_template_problems(spec: Mapping[str, Any]) -> str:
-    """Return the reasons why ``spec`` is not a v1.PodSpec, as one bounded string; empty if it is one."""
-    problems = list(pod_spec_problems(spec))
-    shown = problems[:_MAX_SHOWN_PROBLEMS]
+    """Return the reasons why ``spec`` is not a v1.PodSpec, as one bounded string; empty if it is one.
+
+    It ends with the field that the first unknown one seems to mean.
+    """
+    if has_more_values_than(_MAX_VALUES_IN_SPEC, spec):
+        return f"more than {_MAX_VALUES_IN_SPEC} values"
+    problems = list(type_problems(spec, "PodSpec"))
+    shown = [str(problem) for problem in problems[:_MAX_SHOWN_PROBLEMS]]
     if len(problems) > len(shown):
         shown.append(f"and {len(problems) - len(shown)} more")
-    return ", ".join(shown)
+    unknown = next((problem for problem in problems if problem.type_name), None)
+    meant = nearest_field(unknown) if unknown is not None else ""
+    suggestion = f"; did you mean {meant}?" if meant else ""
+    return ", ".join(shown) + suggestion
 
 
 def _is_string_map(value: Any) -> bool:
@@ -151,15 +162,3 @@ def pod_set_mismatches(
                 f"replica count {count} differs from inferred count {expected} "
                 f"for PodSet at path position '{path}'"
             )
-
-
-_MAX_VALUES_IN_SPEC: Final = 10_000
-"""The maximum number of values in a pod spec, at all levels. More are not checked one by one."""
-
-
-def pod_spec_problems(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the reasons why ``spec`` is not a PodSpec, each with the path of the field in it."""
-    if has_more_values_than(_MAX_VALUES_IN_SPEC, spec):
-        yield f"more than {_MAX_VALUES_IN_SPEC} values"
-        return
-    yield from map(str, type_problems(spec, "PodSpec"))

@@ -21,7 +21,7 @@ from cfo.api.appwrapper.paths import value_or_none
 from cfo.api.builtin_types import (
     ReleasedTypes,
     kubernetes_types,
-    nearest_name,
+    nearest_field,
     read_types,
     type_problems,
 )
@@ -67,8 +67,7 @@ def _field_warnings(template: Object, path: Path) -> Iterator[str]:
         if problem.expected:
             yield f"{name}: must be {problem.expected}, or the component cannot be created"
         else:
-            _, _, field_name = problem.path.rpartition(".")
-            nearest = nearest_name(field_name, known.table.types[problem.type_name])
+            nearest = nearest_field(problem, known.table.types)
             suggestion = f"; did you mean {nearest}?" if nearest else ""
             yield f"{name}: unknown field in {known.table.release}, whose value the API server drops{suggestion}"
 

@@ -19,8 +19,8 @@ from cfo.api.appwrapper.inference import (
 from cfo.api.appwrapper.podsets import (
     PodSetError,
     pod_set_mismatches,
-    pod_spec_problems,
     pod_template_at,
+    pod_template_problems,
 )
 from hack.generate.builtin_types import table
 
@@ -259,6 +259,7 @@ def test_known_kinds_have_the_same_pod_sets_in_each_version() -> None:
                 "template does not refer to a v1.PodSpecTemplate: "
                 "content at template.spec not parseable as a v1.PodSpec: "
                 'strict decoding error: unknown field "container", unknown field "replicas"'
+                "; did you mean containers?"
             ),
         ),
     ],
@@ -289,6 +290,19 @@ def test_long_list_of_problems_is_truncated() -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": {f"x{number}": 1 for number in range(25)}}
     with pytest.raises(PodSetError, match=r'unknown field "x19", and 5 more$'):
         infer_pod_sets(pod)
+
+
+@pytest.mark.parametrize(
+    ("resources", "problem"),
+    [
+        ({"limit": {}}, 'unknown field "containers[0].resources.limit"; did you mean limits?'),
+        ({"xyz": {}}, 'unknown field "containers[0].resources.xyz"'),
+    ],
+)
+def test_misspelled_field_of_a_pod_template_is_followed_by_the_field_that_is_meant(
+    resources: dict[str, Any], problem: str
+) -> None:
+    assert pod_template_problems(container(resources=resources)) == problem
 
 
 def test_declared_pod_sets_take_precedence() -> None:
@@ -400,7 +414,7 @@ def container(**fields: Any) -> dict[str, Any]:
     ],
 )
 def test_valid_pod_spec_has_no_problems(spec: dict[str, Any]) -> None:
-    assert list(pod_spec_problems(spec)) == []
+    assert pod_template_problems(spec) == ""
 
 
 @pytest.mark.parametrize(
@@ -442,7 +456,8 @@ def test_valid_pod_spec_has_no_problems(spec: dict[str, Any]) -> None:
     ],
 )
 def test_problem_contains_path_of_field(spec: dict[str, Any], problems: list[str]) -> None:
-    assert list(pod_spec_problems(spec)) == problems
+    found, _, _ = pod_template_problems(spec).partition("; did you mean ")
+    assert found == ", ".join(problems)
 
 
 def test_schema_file_is_up_to_date() -> None:
