@@ -395,16 +395,32 @@ def _blocked_message(reason: Blocked, demand: Demand, setup: Setup) -> str:
         return f"Waiting behind another job in the queue of FluxSetup {name} ({strategy})"
     amounts = _amounts(demand, setup)
     if reason is Blocked.TOO_LARGE:
-        return f"Needs {amounts}, which is more than FluxSetup {name} allows in total"
+        allowed = _exceeded(demand, setup)
+        return f"Needs {amounts}, which is more than FluxSetup {name} allows in total ({allowed})"
     if reason is Blocked.RELEASING:
         return f"Waiting until evicted jobs have released {amounts} of FluxSetup {name}"
     return f"Waiting for {amounts} of the quota of FluxSetup {name}"
 
 
+def _exceeded(demand: Demand, setup: Setup) -> str:
+    """Return the limits of the quota that a demand exceeds, for messages."""
+    policy = setup.policy
+    parts = []
+    if demand.pods > policy.pods:
+        parts.append(_pods(policy.pods))
+    for name, limit in sorted(policy.resources.items()):
+        if demand.resources.get(name, 0) > limit:
+            parts.append(f"{name} {format_amount(limit)}")
+    return ", ".join(parts)
+
+
+def _pods(count: int) -> str:
+    return "1 pod" if count == 1 else f"{count} pods"
+
+
 def _amounts(demand: Demand, setup: Setup) -> str:
     """Return the pods and the limited resources of a demand, for messages."""
-    noun = "pod" if demand.pods == 1 else "pods"
-    parts = [f"{demand.pods} {noun}"]
+    parts = [_pods(demand.pods)]
     for name in sorted(setup.policy.resources):
         amount = demand.resources.get(name, 0)
         if amount:

@@ -183,6 +183,20 @@ def test_requests_that_the_setup_adds_count() -> None:
     assert queue.reason("a") == "TooLarge"
 
 
+def test_message_about_a_job_that_is_too_large_has_the_limits_that_it_exceeds() -> None:
+    flux = {"container": {"resources": {"requests": {"cpu": 4}}}}
+    messages = []
+    for max_size, cpu in ((2, "100"), (9, "10"), (2, "10")):
+        queue = Queue(max_size=max_size, resources={"cpu": cpu}, mini_cluster={"flux": flux})
+        queue.put_job("a", size=3)
+        queue.decide()
+        verdict = queue.verdict("a")
+        assert verdict is not None
+        messages.append(verdict.message)
+    needs = "Needs 3 pods, cpu 12, which is more than FluxSetup operator/setup allows in total"
+    assert messages == [f"{needs} (2 pods)", f"{needs} (cpu 10)", f"{needs} (2 pods, cpu 10)"]
+
+
 CLAIM = [{"image": "i", "resources": {"requests": {"cpu": "1e9"}}}]
 
 
