@@ -90,6 +90,8 @@ _RECREATE: Final = "create the AppWrapper again"
 _CHANGE_COMPONENT: Final = "to change a component, delete the AppWrapper and create it again"
 """Components are immutable."""
 
+_CORRECT_FIELDS: Final = "correct the names of the fields, and create the AppWrapper again"
+
 _DEADLINE: Final = "DeadlineExceeded"
 """The reason of a Job or RayJob that was not finished in time, or of its pods."""
 
@@ -144,6 +146,7 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     found += map(_of_component, _component_problems(wrapper, shown))
     of_pods: list[Problem] = []
     if phase != Phase.SUCCEEDED:
+        found += [Problem(sentence, _CORRECT_FIELDS) for sentence in _dropped_fields(wrapper)]
         found = [*map(_of_component, _spec_problems(wrapper)), *found]
         found += _annotation_problems(conditions)
         of_pods += pod_problems(related.pods or ())
@@ -291,6 +294,8 @@ def _facts(
     yield "pods", number_of_pods(related)
     yield "user", text(labels_of(wrapper).get(USER_LABEL), 63)
     yield "managed by", text(path(wrapper, "spec", "managedBy"), 80)
+    if path(wrapper, "status", "phase") == Phase.SUCCEEDED:  # no problem any more
+        yield "dropped fields", text("; ".join(_dropped_fields(wrapper)))
 
 
 def _condition_problems(
@@ -413,9 +418,8 @@ def _annotation_problems(conditions: tuple[SummaryCondition, ...]) -> Iterator[P
 
 
 def _component_problems(wrapper: Object, shown: Sequence[str]) -> Iterator[Problem]:
-    """Yield why components do not exist, or lack fields; causes that the messages ``shown`` contain are left out."""
+    """Yield why components do not exist; causes that the messages ``shown`` contain are left out."""
     for component in items(path(wrapper, "status", "componentStatus")):
-        yield from _dropped_fields(component)
         found = [
             item
             for item in items(component.get("conditions"))
@@ -465,16 +469,14 @@ def _spec_problems(wrapper: Object) -> Iterator[Problem]:
             yield Problem(f"{where}{problem.message.removeprefix('spec')}", problem.remedy)
 
 
-def _dropped_fields(component: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield which fields the API server dropped when the object of a component (its status) was created."""
-    for condition in items(component.get("conditions")):
-        if condition.get("type") == UNKNOWN_FIELDS and condition.get("status") == "True":
-            name = f"{text(component.get('kind'), 63)} {text(component.get('name'), 80)}"
-            dropped = text(condition.get("message"), MAX_MESSAGE)
-            yield Problem(
-                f"{name} was created without fields that its kind does not have: {dropped}",
-                "correct the names of the fields, and create the AppWrapper again",
-            )
+def _dropped_fields(wrapper: Object) -> Iterator[str]:
+    """Yield which fields the API server dropped when a component was created, as a sentence for each component."""
+    for component in items(path(wrapper, "status", "componentStatus")):
+        for condition in items(component.get("conditions")):
+            if condition.get("type") == UNKNOWN_FIELDS and condition.get("status") == "True":
+                name = f"{text(component.get('kind'), 63)} {text(component.get('name'), 80)}"
+                dropped = text(condition.get("message"), MAX_MESSAGE)
+                yield f"{name} was created without fields that its kind does not have: {dropped}"
 
 
 def _began(condition: SummaryCondition, state: str) -> tuple[Phase, Level] | None:

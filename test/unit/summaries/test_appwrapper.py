@@ -202,17 +202,22 @@ def test_remedy_for_pods_beyond_the_quota_is_to_scale_back_in_time() -> None:
     assert "reset, at most three times" in problem.remedy
 
 
-@pytest.mark.parametrize("phase", ["Running", "Succeeded"])
-def test_dropped_fields_of_a_component_are_a_problem_of_its_appwrapper(phase: str) -> None:
+@pytest.mark.parametrize(("phase", "level"), [("Running", Level.WARNING), ("Succeeded", Level.OK)])
+def test_dropped_fields_of_a_component_are_a_problem_of_its_appwrapper_until_it_succeeds(
+    phase: str, level: Level
+) -> None:
     dropped = condition("UnknownFields", "True", "FieldsDropped", 'unknown field "spec.paralelism"')
     component = {"kind": "Job", "name": "j", "conditions": [dropped]}
     wrapper = obj(APPWRAPPER, status={"phase": phase, "componentStatus": [component]})
     event = {"type": "Warning", "reason": "ComponentWarning", "message": "other words"}
     summary = summarize(APPWRAPPER, wrapper, related(events=[event]))
-    assert summary.level is Level.WARNING
-    assert messages(summary) == [
-        'Job j was created without fields that its kind does not have: unknown field "spec.paralelism"'
-    ]
+    assert summary.level is level
+    message = 'Job j was created without fields that its kind does not have: unknown field "spec.paralelism"'
+    if phase == "Succeeded":
+        assert messages(summary) == []
+        assert dict(summary.facts)["dropped fields"] == message
+    else:
+        assert messages(summary) == [message]
 
 
 def running_wrapper(reason: str, message: str, status: str = "False", replicas: int = 1) -> Object:
