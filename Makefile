@@ -41,6 +41,8 @@ test fuzz: export PYTHONDONTWRITEBYTECODE :=
 TEST_JOBS    ?= 4
 PYTEST_FLAGS ?=
 PARALLEL      = -n $(TEST_JOBS) --dist worksteal $(PYTEST_FLAGS)
+# An option of pytest, because programs that tests start would inherit PYTHONPATH.
+test: PARALLEL += -o pythonpath=$(CURDIR)/hack/plugins -p shared_imports
 test: $(VENV)/.installed ## Run the tests of all three distributions (TEST_JOBS in parallel, with PYTEST_FLAGS), also if the first fail
 	@failed=; \
 	$(BIN)/python -m pytest $(PARALLEL) || failed=' cfo'; \

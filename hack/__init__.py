@@ -7,6 +7,8 @@
 * :mod:`hack.patterns`: ``python -m hack.patterns`` rejects regular expressions that take more than linear time.
 * :mod:`hack.conversions`: ``python -m hack.conversions`` rejects conversions of text outside of the bounded parsers.
 * :mod:`hack.bench_report`: ``python -m hack.bench_report`` writes benchmark results to ``docs/performance.md``.
+
+The folder ``plugins`` contains a plugin of pytest, for ``make test``.
 """
 
 from pathlib import Path
