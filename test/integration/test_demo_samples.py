@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,9 +25,9 @@ from cfo.runtime import (
     key_of,
 )
 from cfo.runtime.objects import new_object
+from test.support.preloaded import PreloadedCommand
 
 ROOT = Path(__file__).parents[2]
-
 
 OWN_OBJECTS = """\
 apiVersion: flux-framework.org/v1alpha1
@@ -59,17 +57,32 @@ spec:
 """
 
 
-def test_jobs_of_users_end_without_annotations(tmp_path: Path) -> None:
+async def settle(directory: Path, manifests: str) -> str:
+    """Run the operator with ``manifests`` in ``directory`` until they have settled, and return its standard output."""
+    output = directory / "output"
+    with output.open("w") as stdout:
+        process = await PreloadedCommand.start(
+            "run",
+            "--embedded",
+            "--until-settled",
+            "100",
+            "--apply",
+            manifests,
+            env=os.environ,
+            cwd=directory,
+            stdout=stdout.fileno(),
+        )
+        log = (await process.stderr.read()).decode()
+        code = await process.wait()
+    assert code == 0, output.read_text() + log
+    return output.read_text()
+
+
+async def test_jobs_of_users_end_without_annotations(tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(OWN_OBJECTS)
-    path = f"{ROOT}{os.pathsep}{ROOT / 'envtest' / 'src'}"
-    command = [sys.executable, "-m", "cfo", "run", "--embedded", "--until-settled", "100"]
-    done = subprocess.run(
-        [*command, "--apply", "own.yaml"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "FluxJob default/mine is JobFinished: The command succeeded." in done.stdout
-    assert "AppWrapper default/report is Succeeded" in done.stdout
+    output = await settle(tmp_path, "own.yaml")
+    assert "FluxJob default/mine is JobFinished: The command succeeded." in output
+    assert "AppWrapper default/report is Succeeded" in output
 
 
 def complete_manifests(page: Path) -> Iterator[Object]:
@@ -81,7 +94,7 @@ def complete_manifests(page: Path) -> Iterator[Object]:
                 yield document
 
 
-def test_examples_of_the_pages_for_users_settle_as_they_are(tmp_path: Path) -> None:
+async def test_examples_of_the_pages_for_users_settle_as_they_are(tmp_path: Path) -> None:
     pages = ("appwrapper", "flux", "inferencestack", "inferencestack-public-images", "raycluster")
     found = [obj for page in pages for obj in complete_manifests(ROOT / "docs" / f"{page}.md")]
     kinds = {obj["kind"] for obj in found}
@@ -89,14 +102,8 @@ def test_examples_of_the_pages_for_users_settle_as_they_are(tmp_path: Path) -> N
     namespaces = {obj["metadata"].get("namespace", "default") for obj in found}
     found += [new_object(NAMESPACE, name) for name in sorted(namespaces - {"default"})]
     (tmp_path / "examples.yaml").write_text(yaml.safe_dump_all(found))
-    path = f"{ROOT}{os.pathsep}{ROOT / 'envtest' / 'src'}"
-    command = [sys.executable, "-m", "cfo", "run", "--embedded", "--until-settled", "100"]
-    done = subprocess.run(
-        [*command, "--apply", "examples.yaml"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    _, _, table = done.stdout.partition("All applied workloads have settled")
+    output = await settle(tmp_path, "examples.yaml")
+    _, _, table = output.partition("All applied workloads have settled")
     assert "AppWrapper" in table
     assert "    ->" not in table, table
 
@@ -143,32 +150,18 @@ async def test_role_edit_contains_the_roles_of_the_operator(tmp_path: Path) -> N
                 await anyio.sleep(0.05)
 
 
-def test_default_samples_settle_and_explain_their_failures(tmp_path: Path) -> None:
-    path = f"{ROOT}{os.pathsep}{ROOT / 'envtest' / 'src'}"
-    command = [
-        sys.executable,
-        "-m",
-        "cfo",
-        "run",
-        "--embedded",
-        "--until-settled",
-        "100",
-    ]
-    done = subprocess.run(
-        [*command, "--apply", str(ROOT / "config/samples")],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = done.stdout.splitlines()
+async def test_default_samples_settle_and_explain_their_failures(tmp_path: Path) -> None:
+    output = await settle(tmp_path, str(ROOT / "config/samples"))
+    lines = output.splitlines()
     rows = {words[2]: words for line in lines if len(words := line.split()) > 3}
     assert sum("✓ All applied workloads have settled (" in line for line in lines) == 1
     assert rows["interactive"][0] == "✓"
     assert rows["queued"][3] == "suspended"
     assert (rows["queued-report"][3], rows["failing-report"][3]) == ("Suspended", "Failed")
-    assert "ImagePullBackOff" in done.stdout or "ErrImagePull" in done.stdout
-    assert "exit code 3" in done.stdout
-    assert "https://ray-dashboard-interactive-default.apps.example.test" in done.stdout
-    assert "authentication none" not in done.stdout
+    assert "ImagePullBackOff" in output or "ErrImagePull" in output
+    assert "exit code 3" in output
+    assert "https://ray-dashboard-interactive-default.apps.example.test" in output
+    assert "authentication none" not in output
 
 
 async def test_volume_claim_can_be_deleted(tmp_path: Path) -> None:

@@ -51,28 +51,35 @@ class PreloadedCommand:
         env: Mapping[str, str],
         cwd: Path,
         stdin: int | None = None,
+        stdout: int | None = None,
         merge: bool = False,
         module: str = "cfo",
     ) -> Self:
         """Run ``python -m module`` with these arguments; :attr:`stderr` is a pipe, with ``merge`` also of stdout.
 
-        Unless ``stdin`` is the number of a file, the process reads what this process reads. A ``module`` other than
-        ``cfo`` is a program in ``cwd`` that uses the library, or a tool that imports such programs.
+        ``stdin`` and ``stdout`` are numbers of files; without them, the process has those of this process. A ``module``
+        other than ``cfo`` is a program in ``cwd`` that uses the library, or a tool that imports such programs.
         """
         status, reported = os.pipe()
         output, written = os.pipe()
+        streams = {2: written}
+        if merge:
+            streams[1] = written
+        if stdout is not None:
+            streams[1] = stdout
+        if stdin is not None:
+            streams[0] = stdin
         request = json.dumps(
             {
                 "module": module,
                 "arguments": arguments,
                 "env": dict(env),
                 "cwd": str(cwd),
-                "merge": merge,
+                "streams": list(streams),
             }
         ).encode()
         server, _ = _server(load_operator if module == "cfo" else load_tools_of_projects)
-        files = [reported, written, *([] if stdin is None else [stdin])]
-        socket.send_fds(server, [request], files)
+        socket.send_fds(server, [request], [reported, *streams.values()])
         os.close(reported)
         os.close(written)
         (reader, pipe), (stderr, _) = await _connect(status), await _connect(output)
@@ -212,7 +219,7 @@ def serve(descriptor: int, load: Callable[[], None]) -> None:
                     os.write(status, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
                     os.close(status)
                     continue
-                request, files, _, _ = socket.recv_fds(requests, _MAX_REQUEST, 3)
+                request, files, _, _ = socket.recv_fds(requests, _MAX_REQUEST, 4)
                 if not request:
                     return
                 status, *streams = files
@@ -231,12 +238,10 @@ def serve(descriptor: int, load: Callable[[], None]) -> None:
                 selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, status))
 
 
-def _become(command: dict[str, Any], stderr: int, stdin: int = 0) -> None:
+def _become(command: dict[str, Any], *streams: int) -> None:
     """Give this process what a new one would have."""
-    os.dup2(stdin, 0)
-    os.dup2(stderr, 2)
-    if command["merge"]:
-        os.dup2(stderr, 1)
+    for number, stream in zip(command["streams"], streams, strict=True):
+        os.dup2(stream, number)
     os.environ.clear()
     os.environ.update(command["env"])
     os.chdir(command["cwd"])
