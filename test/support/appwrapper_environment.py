@@ -140,6 +140,8 @@ class AppWrapperEnvironment(Environment):
         self.snapshots: dict[tuple[str, str], list[Object]] = {}
         self.observer: Informer | None = None
         self.clock: SteppedClock | None = None
+        self.least_step = 0.0
+        """By how many seconds :meth:`skip_to_next_timer` moves the clocks at least; timers then run late."""
 
     async def wait_until_idle(self) -> None:
         """Wait until the controllers have nothing left to do, and :attr:`states` contains what they did."""
@@ -159,6 +161,7 @@ class AppWrapperEnvironment(Environment):
         ):
             seconds = self.clock.seconds_to_next_timer()
             if seconds > 0:
+                seconds = max(seconds, self.least_step)
                 await self.plane.advance(seconds)
                 # A reconcile would take a step for a request of that duration, and pause accordingly.
                 await self.wait_until_queues_are_empty()

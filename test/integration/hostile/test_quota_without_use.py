@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
 
 import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.controllers.appwrapper.status import is_true
+from cfo.runtime.manager.manager import Manager
 from cfo.runtime.objects.kinds import DEPLOYMENT, JOB, POD
 from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import (
@@ -110,6 +114,52 @@ async def admit(environment: AppWrapperEnvironment, component: Object, **annotat
     await environment.wait_for_phase("Running")
 
 
+@dataclass(frozen=True)
+class Operator:
+    """The running AppWrapper controllers, and when they began with an AppWrapper that Kueue admits."""
+
+    manager: Manager
+    clock: SteppedClock
+    began: datetime
+
+    def fill_cache(self) -> None:
+        """Let the cache leave out each object that it sees from now on."""
+        self.manager.cache.budget.max_bytes = 1
+
+    def minutes(self) -> float:
+        """Return how long ago they began."""
+        return (self.clock.now() - self.began).total_seconds() / 60
+
+
+@asynccontextmanager
+async def run_with_admitted(
+    environment: AppWrapperEnvironment,
+    component: Object,
+    *,
+    gpus: int = 0,
+    unused_quota_limit: str = "30m",
+    **annotations: str,
+) -> AsyncIterator[Operator]:
+    """Run the controllers with an admitted AppWrapper of ``component`` in a namespace with so many GPUs.
+
+    The grace periods are longer than a busy machine takes to create pods. After the admission, the clocks move in steps
+    of half a minute, in which pods that the cache leaves out are read.
+    """
+    clock = SteppedClock()
+    periods = {
+        "admissionGracePeriod": "1m",
+        "warmupGracePeriod": "1m",
+        "unusedQuotaLimit": unused_quota_limit,
+    }
+    config = configuration(kueueIntegration=True, faultTolerance=periods)
+    async with run_appwrapper_controllers(environment, config, clock=clock) as manager:
+        await limit_gpus(environment, gpus)
+        began = clock.now()
+        await admit(environment, component, **annotations)
+        environment.least_step = 30.0
+        yield Operator(manager, clock, began)
+
+
 async def create_tiny_pods(environment: AppWrapperEnvironment, phase: str) -> None:
     """Create two small pods as the tenant that the Job takes for its own, and let them run or end."""
     owner = await environment.get(JOB, "c")
@@ -158,14 +208,9 @@ async def test_tiny_pods_in_place_of_those_of_a_job_keep_no_quota(
     environment: AppWrapperEnvironment, phase: str, *, is_full: bool
 ) -> None:
     """Also if the cache leaves them out: a user can fill the share of the namespace."""
-    integration = configuration(kueueIntegration=True)
-    async with run_appwrapper_controllers(
-        environment, integration, clock=SteppedClock()
-    ) as manager:
-        await limit_gpus(environment, 0)
-        await admit(environment, job(parallelism=2, completions=3))
+    async with run_with_admitted(environment, job(parallelism=2, completions=3)) as operator:
         if is_full:
-            manager.cache.budget.max_bytes = 1
+            operator.fill_cache()
         await create_tiny_pods(environment, phase)
         message = await wait_until_released(environment)
         assert f"0 of at least 32 {GPU}" in message
@@ -174,10 +219,7 @@ async def test_tiny_pods_in_place_of_those_of_a_job_keep_no_quota(
 async def test_deployment_with_smaller_pods_than_admitted_keeps_no_quota(
     environment: AppWrapperEnvironment,
 ) -> None:
-    integration = configuration(kueueIntegration=True)
-    async with run_appwrapper_controllers(environment, integration, clock=SteppedClock()):
-        await limit_gpus(environment, 0)
-        await admit(environment, deployment(2))
+    async with run_with_admitted(environment, deployment(2)):
         await shrink_pods(environment)
         message = await wait_until_released(environment)
         assert f"0 of at least 32 {GPU}" in message
@@ -187,11 +229,8 @@ async def test_deployment_with_smaller_pods_than_admitted_keeps_no_quota(
 async def test_pods_that_have_ended_keep_quota_only_for_half_an_hour(
     environment: AppWrapperEnvironment, *, is_refused: bool
 ) -> None:
-    clock = SteppedClock()
-    integration = configuration(kueueIntegration=True)
-    async with run_appwrapper_controllers(environment, integration, clock=clock):
-        await limit_gpus(environment, 16)
-        await admit(environment, job(parallelism=1, completions=3))
+    component = job(parallelism=1, completions=3)
+    async with run_with_admitted(environment, component, gpus=16) as operator:
         await environment.wait_for_condition("PodsReady", "True")
         if is_refused:
             await limit_gpus(environment, 0)
@@ -211,7 +250,7 @@ async def test_pods_that_have_ended_keep_quota_only_for_half_an_hour(
 
         await eventually(runs_again, "the next pod runs")
         await environment.wait_until_idle()
-        clock.step(24 * 3600)
+        operator.clock.step(24 * 3600)
         await environment.wait_until_idle()
         await environment.wait_for_condition("PodsReady", "True")
         await environment.wait_for_phases("", "Suspended", "Resuming", "Running")
@@ -231,42 +270,30 @@ async def test_pods_that_have_ended_keep_quota_only_for_half_an_hour(
 async def test_annotations_keep_no_quota_without_pods_for_more_than_half_an_hour(
     environment: AppWrapperEnvironment, annotations: dict[str, str]
 ) -> None:
-    clock = SteppedClock()
-    integration = configuration(kueueIntegration=True)
-    async with run_appwrapper_controllers(environment, integration, clock=clock):
-        await limit_gpus(environment, 0)
-        began = clock.now()
-        await admit(environment, job(parallelism=2, completions=2), **annotations)
+    component = job(parallelism=2, completions=2)
+    async with run_with_admitted(environment, component, **annotations) as operator:
         await environment.wait_for_condition("ResourcesDeployed", "False", "Failed")
         await wait_until_released(environment)
-        minutes = (clock.now() - began).total_seconds() / 60
-    assert minutes < 32 + 1
+        assert operator.minutes() < 32 + 1
 
 
 async def test_suspending_an_appwrapper_again_and_again_keeps_no_quota(
     environment: AppWrapperEnvironment,
 ) -> None:
     """Its Workload stays admitted, so it is resumed each time."""
-    clock = SteppedClock()
-    integration = configuration(kueueIntegration=True)
-    async with run_appwrapper_controllers(environment, integration, clock=clock):
-        await limit_gpus(environment, 0)
-        began = clock.now()
-        await admit(
-            environment,
-            job(parallelism=2, completions=2),
-            admissionGracePeriodDuration="24h",
-        )
+    component = job(parallelism=2, completions=2)
+    async with run_with_admitted(
+        environment, component, admissionGracePeriodDuration="24h"
+    ) as operator:
         for _ in range(3):
             await environment.wait_until_idle()
-            clock.step(600)
+            operator.clock.step(600)
             await environment.set_suspend(True)
             await environment.wait_until_idle()
             await environment.wait_for_phase("Running", "Failed")
         message = await wait_until_released(environment)
         assert "have not requested the quota for 30m" in message
-        minutes = (clock.now() - began).total_seconds() / 60
-    assert minutes < 32 + 1
+        assert operator.minutes() < 32 + 1
 
 
 async def evict(environment: AppWrapperEnvironment) -> None:
@@ -288,16 +315,10 @@ async def evict(environment: AppWrapperEnvironment) -> None:
 async def test_small_pod_without_the_label_keeps_no_quota_after_an_eviction(
     environment: AppWrapperEnvironment,
 ) -> None:
-    clock = SteppedClock()
-    integration = configuration(kueueIntegration=True)
-    async with run_appwrapper_controllers(environment, integration, clock=clock):
-        await limit_gpus(environment, 0)
-        began = clock.now()
-        await admit(
-            environment,
-            job(parallelism=2, completions=2),
-            forcefulDeletionGracePeriodDuration="24h",
-        )
+    component = job(parallelism=2, completions=2)
+    async with run_with_admitted(
+        environment, component, forcefulDeletionGracePeriodDuration="24h"
+    ) as operator:
         owner = owner_reference(await environment.get_wrapper(), controller=True)
         owner["blockOwnerDeletion"] = False
         container = {**CONTAINER, "resources": TINY}
@@ -307,49 +328,39 @@ async def test_small_pod_without_the_label_keeps_no_quota_after_an_eviction(
         async with start_tenant_client(environment, Rule("", "pods", ("create",))) as tenant:
             await tenant.create(pod)
         await evict(environment)
-        minutes = (clock.now() - began).total_seconds() / 60
-    assert minutes < 32 + 1
+        assert operator.minutes() < 32 + 1
 
 
 @pytest.mark.parametrize("is_full", [False, True], ids=["", "full cache"])
 async def test_finalizer_of_a_component_keeps_no_quota_after_an_eviction(
     environment: AppWrapperEnvironment, *, is_full: bool
 ) -> None:
-    clock = SteppedClock()
-    integration = configuration(kueueIntegration=True, faultTolerance={"unusedQuotaLimit": "5m"})
-    async with run_appwrapper_controllers(environment, integration, clock=clock) as manager:
-        await limit_gpus(environment, 0)
-        began = clock.now()
-        await admit(
-            environment,
-            job(parallelism=2, completions=2),
-            forcefulDeletionGracePeriodDuration="24h",
-        )
+    async with run_with_admitted(
+        environment,
+        job(parallelism=2, completions=2),
+        unused_quota_limit="5m",
+        forcefulDeletionGracePeriodDuration="24h",
+    ) as operator:
         finalizers = {"metadata": {"finalizers": ["example.com/keep"]}}
         await environment.client.patch(JOB, NamespacedName("ns", "c"), finalizers)
         await environment.wait_until_idle()
         if is_full:
-            manager.cache.budget.max_bytes = 1
+            operator.fill_cache()
             decoy = new_object(POD, "decoy", "ns", spec={"containers": [CONTAINER]})
             decoy["metadata"]["labels"] = {APPWRAPPER_LABEL: "other"}
             await environment.create(decoy)
         await evict(environment)
-        minutes = (clock.now() - began).total_seconds() / 60
-    assert minutes < 7 + 1
+        assert operator.minutes() < 7 + 1
 
 
 async def test_pods_that_wait_keep_the_quota_for_longer(
     environment: AppWrapperEnvironment,
 ) -> None:
     """Pulling large images takes long, and a user lets the pods wait for them."""
-    clock = SteppedClock()
-    integration = configuration(kueueIntegration=True)
-    async with run_appwrapper_controllers(environment, integration, clock=clock):
-        waiting = job(parallelism=2, completions=2)
-        metadata = waiting["spec"]["template"]["metadata"]
-        metadata["annotations"] = {"envtest.cfo/phase": "Pending"}
-        began = clock.now()
-        await admit(environment, waiting, warmupGracePeriodDuration="50m")
+    waiting = job(parallelism=2, completions=2)
+    waiting["spec"]["template"]["metadata"]["annotations"] = {"envtest.cfo/phase": "Pending"}
+    async with run_with_admitted(
+        environment, waiting, gpus=32, warmupGracePeriodDuration="50m"
+    ) as operator:
         await wait_until_released(environment)
-        minutes = (clock.now() - began).total_seconds() / 60
-    assert minutes >= 50
+        assert operator.minutes() >= 50
