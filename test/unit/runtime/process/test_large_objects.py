@@ -11,6 +11,8 @@ import pytest
 from cfo.runtime.process.large_objects import (
     HOLD_SECONDS,
     MANY_VALUES,
+    MAX_PAUSE,
+    PAUSE_SHARE,
     LargeObjects,
     RoomTaken,
     admit,
@@ -146,7 +148,35 @@ def test_slow_reconcile_keeps_the_room_from_other_namespaces_for_a_short_time() 
         assert repeated == ["a", "b"]
         clock.advance(10 * HOLD_SECONDS)
         assert repeated == ["a", "b"], "more would have too many values in memory"
+    clock.advance(MAX_PAUSE)
     assert repeated == ["a", "b", "attacker"]
+
+
+def test_room_is_passed_on_after_a_pause() -> None:
+    """To decode large objects takes time, in which nothing else runs."""
+    clock = FakeClock()
+    room = LargeObjects(clock)
+    repeated: list[str] = []
+    with room.reconcile("first", "ns"):
+        admit(LARGE)
+        room.wait("second", "ns", lambda: repeated.append("second"))
+        clock.advance(0.1)
+    with room.reconcile("third", "ns"), pytest.raises(RoomTaken):
+        admit(LARGE)
+    with room.reconcile("usual", "ns"):
+        admit(USUAL)
+    clock.advance(PAUSE_SHARE * 0.1 - 0.01)
+    assert repeated == []
+    clock.advance(0.01)
+    assert repeated == ["second"]
+    with room.reconcile("second", "ns"):
+        clock.advance(3600)
+    clock.advance(MAX_PAUSE - 0.1)
+    with room.reconcile("third", "ns"), pytest.raises(RoomTaken):
+        admit(LARGE)
+    clock.advance(0.1)
+    with room.reconcile("third", "ns"):
+        admit(LARGE)
 
 
 def test_outside_of_a_reconcile_there_is_no_limit() -> None:
