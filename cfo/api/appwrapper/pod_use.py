@@ -52,7 +52,7 @@ def _least_use(encoded: bytes) -> tuple[LeastUse, ...]:
 def _pods(template: Object, pod_sets: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, Object]]:
     """Yield the numbers of pods that must run, and their specs."""
     if kind_of(template) == TRAIN_JOB:
-        yield requested_nodes(template)
+        yield requested_nodes(template, pod_sets)
         return
     for path, pods in expected_pods(template, pod_sets):
         yield pods, pod_template_at(template, path)["spec"]

@@ -10,7 +10,7 @@ Source: ``trainjob_types.go`` and the JobSet plugin of Kubeflow Trainer 2.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cfo.api.appwrapper.kinds import TRAIN_JOB, kind_of
@@ -26,6 +26,13 @@ RESOURCES_PATH: Final = "template.spec.trainer.resourcesPerNode"
 _NODES_PATH: Final = "template.spec.trainer.numNodes"
 _PATCH_SUFFIX: Final = ".template.spec.template"
 _INITIALIZERS: Final = frozenset({"dataset-initializer", "model-initializer"})
+_LAUNCHER: Final = "launcher"
+"""The replicated job of MPI, whose one pod need not be a training node."""
+
+_CONTAINERS: Final = ("containers", "initContainers")
+_RESOURCES: Final = frozenset({"resources", "overhead"})
+"""The fields of a pod that request resources, in addition to those of its containers."""
+
 _ADMINISTRATORS_RUNTIME: Final = {
     "apiGroup": TRAIN_JOB.group,
     "kind": "ClusterTrainingRuntime",
@@ -47,23 +54,42 @@ _NODE: Final = "node"
 def trained_pod_spec(template: Object, path: str, spec: Mapping[str, Any]) -> Object:
     """Return the pod spec at ``path`` of a TrainJob with the container, and the resources, that its pods have."""
     job = _replicated_job(template, path)
-    containers: list[Object] = list(spec.get("containers") or ()) or [{"name": job or _NODE}]
+    # Patches cannot change resources, so what they request is never used.
+    patched = {
+        field: list(map(_without_resources, spec[field]))
+        for field in _CONTAINERS
+        if spec.get(field)
+    }
+    containers: list[Object] = patched.get("containers") or [{"name": job or _NODE}]
     resources = value_or_none(template, RESOURCES_PATH)
     if resources is not None and job not in _INITIALIZERS:
         names = [container.get("name") for container in containers]
         index = names.index(_NODE) if _NODE in names else 0
         containers[index] = {**containers[index], "resources": resources}
-    return {**spec, "containers": containers}
+    rest = {field: value for field, value in spec.items() if field not in _RESOURCES}
+    return {**rest, **patched, "containers": containers}
 
 
-def requested_nodes(template: Object) -> tuple[int, Object]:
+def _without_resources(container: Object) -> Object:
+    return {field: value for field, value in container.items() if field != "resources"}
+
+
+def requested_nodes(template: Object, pod_sets: Iterable[Mapping[str, Any]]) -> tuple[int, Object]:
     """Return how many nodes a TrainJob has, and a pod spec with what each node requests.
 
-    With MPI, the launcher can be one of them.
+    These are at least as many as its queue has admitted. With MPI, the launcher can be one of them.
     """
     nodes = value_or_none(template, _NODES_PATH)
     resources = mapping(value_or_none(template, RESOURCES_PATH))
-    return (nodes if isinstance(nodes, int) else 1), {"containers": [{"resources": resources}]}
+    admitted = 0
+    has_launcher = False
+    for pod_set in pod_sets:
+        job = _replicated_job(template, pod_set.get("path") or "")
+        if job not in _INITIALIZERS:
+            admitted += replicas_of(pod_set)
+        has_launcher = has_launcher or job == _LAUNCHER
+    number = max(nodes if isinstance(nodes, int) else 1, admitted - has_launcher)
+    return number, {"containers": [{"resources": resources}]}
 
 
 def queue_errors(component: Mapping[str, Any], path: Path) -> Iterator[FieldError]:

@@ -273,6 +273,25 @@ def test_patched_container_of_a_node_gets_the_resources() -> None:
     assert [each.get("resources") for each in found] == [None, {"requests": {"cpu": "1"}}]
 
 
+def test_resources_in_patches_of_a_train_job_are_not_counted() -> None:
+    """Kubeflow Trainer does not know them, so no pod would request them."""
+    component = train_job(resourcesPerNode=KNOWN_RESOURCES)
+    patches = component["template"]["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]
+    many = {"resources": {"requests": {"nvidia.com/gpu": "1000"}}}
+    for patch in patches["template"]["spec"]["replicatedJobs"]:
+        containers = [{"name": "c", **many}]
+        spec = {"containers": containers, "initContainers": containers, "overhead": {"cpu": "9"}}
+        patch["template"]["spec"]["template"]["spec"] = {**spec, **many, "nodeSelector": {"a": "b"}}
+    initializer, nodes = (group.template["spec"] for group in pods_with_quota(component))
+    expected = {
+        "containers": [{"name": "c"}],
+        "initContainers": [{"name": "c"}],
+        "nodeSelector": {"a": "b"},
+    }
+    assert initializer == expected
+    assert nodes == {**expected, "containers": [{"name": "c", "resources": KNOWN_RESOURCES}]}
+
+
 def test_invalid_resources_of_a_train_job_are_an_error() -> None:
     with pytest.raises(PodSetError, match=r"trainer\.resourcesPerNode not parseable"):
         check_added_pods(train_job(resourcesPerNode={"requests": ["cpu"]})["template"])

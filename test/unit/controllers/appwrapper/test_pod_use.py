@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -61,13 +61,28 @@ def ray_cluster(*, workers: int, **fields: Any) -> Object:
     }
 
 
-def train_job(*, nodes: int) -> Object:
-    trainer = {"numNodes": nodes, "resourcesPerNode": {"requests": BIG}}
+def train_job(*jobs: str) -> Object:
+    """Return a TrainJob of one node that patches the pods of these replicated jobs."""
+    patches = [{"name": name, "template": {"spec": {"template": {"spec": {}}}}} for name in jobs]
+    runtime = {"template": {"spec": {"replicatedJobs": patches}}}
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
-        "spec": {"trainer": trainer},
+        "spec": {
+            "trainer": {"numNodes": 1, "resourcesPerNode": {"requests": BIG}},
+            "runtimePatches": [{"trainingRuntimeSpec": runtime}],
+        },
     }
+
+
+def pod_sets_of(template: Object) -> list[Object]:
+    """Return the pod sets of a component; each patch of a TrainJob is for one pod."""
+    if template["kind"] != "TrainJob":
+        return infer_pod_sets(template)
+    path = "template.spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs"
+    patched = template["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]
+    jobs = patched["template"]["spec"]["replicatedJobs"]
+    return [{"path": f"{path}[{index}].template.spec.template"} for index in range(len(jobs))]
 
 
 def pod(requests: Object, phase: str = "Running", *, ended: float = 0, **fields: Any) -> WrapperPod:
@@ -83,10 +98,7 @@ def running(template: Object, *, queue: str = "lq", **annotations: Any) -> Objec
     if queue:
         obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: queue}
     component: Object = {"template": {**template, "metadata": {"name": "c"}}}
-    if template["kind"] == "TrainJob":
-        component["podSets"] = [{"path": "template.spec.runtimePatches[0]", "replicas": 2}]
-    else:
-        component["podSets"] = infer_pod_sets(component["template"])
+    component["podSets"] = pod_sets_of(component["template"])
     obj["spec"]["components"] = [component]
     obj = with_decided_status(obj, decide(observe(obj)))
     created = [Creation(item, uid="c-0") for item in observe(obj).components]
@@ -198,8 +210,11 @@ AUTOSCALER = {"cpu": "1500m", "memory": "2.5Gi"}
         pytest.param(ray_cluster(workers=2), [HEAD, BIG, BIG], id="RayCluster"),
         pytest.param(AUTOSCALED, [AUTOSCALER], id="RayCluster without workers"),
         pytest.param(AUTOSCALED, [AUTOSCALER, BIG, BIG], id="RayCluster that was scaled"),
-        pytest.param(train_job(nodes=2), [BIG, BIG], id="TrainJob"),
-        pytest.param(train_job(nodes=1), [TINY, BIG], id="TrainJob with a launcher"),
+        pytest.param(train_job("node", "node"), [BIG, BIG], id="TrainJob"),
+        pytest.param(train_job("launcher", "node"), [TINY, BIG], id="TrainJob with a launcher"),
+        pytest.param(
+            train_job("dataset-initializer", "node"), [TINY, BIG], id="TrainJob with an initializer"
+        ),
     ],
 )
 def test_pods_as_their_controllers_create_them_are_ready(
@@ -208,6 +223,13 @@ def test_pods_as_their_controllers_create_them_are_ready(
     obj = step(running(template), map(pod, pods))
     assert is_ready(obj), condition(obj, PODS_READY)
     assert decision_about(obj, map(pod, pods), DAY).deadline is None
+
+
+@pytest.mark.parametrize("jobs", [("node", "node"), ("other", "node")])
+def test_all_admitted_nodes_of_a_train_job_must_request_the_resources(jobs: Sequence[str]) -> None:
+    """More pods can be declared than it has nodes, and users can create small ones with the same owner."""
+    obj = step(running(train_job(*jobs)), [pod(TINY), pod(BIG)])
+    assert not is_ready(obj)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +330,9 @@ def test_running_pod_keeps_quota_without_a_limit(template: Object, pods: list[Wr
         pytest.param(
             job(completions=9), {"knowledge": PodKnowledge.LEFT_OUT}, id="pods that are not cached"
         ),
-        pytest.param(train_job(nodes=2), {"owned": False}, id="pods with owners of other kinds"),
+        pytest.param(
+            train_job("node", "node"), {"owned": False}, id="pods with owners of other kinds"
+        ),
     ],
 )
 def test_pods_that_are_not_known_may_run(template: Object, fields: dict[str, Any]) -> None:
