@@ -114,6 +114,7 @@ class Queue:
         size: int,
         owned: bool = True,
         conditions: list[Object] | None = None,
+        uid: str = "",
         **spec: Any,
     ) -> None:
         """Add or change a MiniCluster, by default that of the FluxJob with its name."""
@@ -123,7 +124,7 @@ class Queue:
             "name": name,
             "uid": f"uid-{name}",
         }
-        metadata: Object = {"name": name, "namespace": "ns", "uid": f"cluster-{name}"}
+        metadata: Object = {"name": name, "namespace": "ns", "uid": uid or f"cluster-{name}"}
         if owned:
             metadata["ownerReferences"] = [{**owner, "controller": True}]
         status = {"conditions": conditions or []}

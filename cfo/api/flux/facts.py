@@ -120,12 +120,15 @@ def is_runner(container: Mapping[str, Any], containers: Sequence[Mapping[str, An
     return len(containers) == 1 or bool(container.get("runFlux"))
 
 
-def fixed_size(own: Mapping[str, Any]) -> int:
-    """Return the size in the spec ``own`` of a FluxJob; 0 if it has none, or is elastic."""
+def fixed_size(own: Mapping[str, Any], default: int) -> int:
+    """Return the size of a FluxJob with the spec ``own``; 0 if it is elastic.
+
+    ``default`` is the size of jobs that have none, in the FluxSetup; may be 0.
+    """
     template: Mapping[str, Any] = own.get("template") or {}
     if template.get("maxSize"):
         return 0
-    return int(own.get("size") or template.get("size") or 0)
+    return int(own.get("size") or template.get("size") or default or 1)
 
 
 def deadline_of(own: Mapping[str, Any]) -> int:

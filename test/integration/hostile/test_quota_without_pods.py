@@ -455,3 +455,160 @@ async def test_ready_brokers_of_a_part_of_the_pods_keep_no_quota_for_the_others(
         await wait_for_quota(env, "first", "victim", "Admitted")
         stuck = await wait_for_quota(env, "stuck", "attacker", "StartTimeout")
         assert "3 of 4 pods cannot be created" in condition(stuck, EVICTED)["message"]
+
+
+GPUS = {"limits": {GPU: "1000"}, "requests": {GPU: "1000"}}
+LITTLE = {"requests": {"cpu": "10m", "memory": "16Mi"}}
+
+
+async def start_job_with_service(env: FluxEnvironment, resources: Object) -> None:
+    """Create a job of one small broker whose service pod requests 1,000 GPUs, all that the FluxSetup has."""
+    await env.create(
+        flux_setup(
+            "with-gpus",
+            "operator",
+            max_size=20,
+            namespaceSelector={},
+            resources={GPU: "1000"},
+            mini_cluster={"pod": pod_annotations(phase="Running")},
+        )
+    )
+    await env.client.delete(FLUX_SETUP, NamespacedName("operator", "setup"))
+    services = [{"name": "web", "image": "example.com/any", "resources": resources}]
+    job = flux_job("stuck", "attacker", size=1, resources=LITTLE, template={"services": services})
+    await env.create(job)
+    await wait_for_quota(env, "stuck", "attacker", "Admitted")
+
+
+async def victim_waits(env: FluxEnvironment) -> None:
+    """Create a job of another namespace that needs 8 of these GPUs."""
+    gpus = {"limits": {GPU: "8"}, "requests": {GPU: "8"}}
+    await env.create(flux_job("first", "victim", size=1, resources=gpus))
+    await wait_for_quota(env, "first", "victim", "InsufficientQuota")
+
+
+async def test_refused_service_pod_keeps_no_quota(env: FluxEnvironment) -> None:
+    clock = SteppedClock()
+    await env.create(resource_quota(**{f"requests.{GPU}": "8"}))
+    async with run_flux_controllers(env, clock=clock):
+        await start_job_with_service(env, GPUS)
+        await env.wait_for(
+            lambda obj: condition(obj, "JobRunning").get("status") == "True",
+            "the broker is ready",
+            name="stuck",
+            namespace="attacker",
+        )
+        await victim_waits(env)
+        await env.wait_until_idle()
+        clock.step(31)
+        missing = await env.wait_for(
+            lambda obj: condition(obj, PODS_READY).get("reason") == "PodsMissing",
+            "the service pod is missing",
+            name="stuck",
+            namespace="attacker",
+            gvk=FLUX_JOB,
+        )
+        message = condition(missing, PODS_READY)["message"]
+        assert message.startswith("The service pod stuck-services does not exist: ")
+        assert "exceeded quota: quota" in message
+        await env.wait_until_idle()
+        clock.step(301)
+        await wait_for_quota(env, "first", "victim", "Admitted")
+        stuck = await env.get(FLUX_JOB, "stuck", "attacker")
+        assert condition(stuck, EVICTED)["reason"] == "StartTimeout"
+        await env.wait_for_event("StartTimeout", "The service pod", namespace="attacker")
+
+
+@pytest.mark.parametrize("attack", ["ended", "deleted", "replaced"])
+async def test_service_pod_that_ran_keeps_no_quota_for_gpus_that_only_it_requested(
+    env: FluxEnvironment, attack: str
+) -> None:
+    clock = SteppedClock()
+    async with run_flux_controllers(env, clock=clock):
+        await start_job_with_service(env, GPUS)
+        await env.wait_for(
+            lambda obj: condition(obj, PODS_READY).get("reason") == BROKERS_READY,
+            "the broker is ready, and the service pod exists",
+            name="stuck",
+            namespace="attacker",
+            gvk=FLUX_JOB,
+        )
+        key = NamespacedName("attacker", "stuck-services")
+        cluster = await env.get(MINICLUSTER, "stuck", "attacker")
+        pod = await env.get(POD, "stuck-services", "attacker")
+        if attack == "ended":
+            await env.client.patch_object(
+                pod, {"status": {"phase": "Succeeded"}}, subresource="status"
+            )
+        else:
+            # The objects of a Job that has started are not created from a spec that was changed then.
+            changed = [{"name": "web", "image": "example.com/other", "resources": GPUS}]
+            rules = (
+                Rule("", "pods", ("create", "delete")),
+                Rule("flux-framework.org", "miniclusters", ("get", "patch")),
+            )
+            async with start_tenant_client(env, *rules, namespace="attacker") as tenant:
+                await tenant.patch(MINICLUSTER, key_of(cluster), {"spec": {"services": changed}})
+                await env.wait_until_idle()
+                await tenant.delete(POD, key, grace_period_seconds=0)
+                if attack == "replaced":
+                    await env.wait_until_removed(POD, key.name, key.namespace)
+                    owned = {
+                        "labels": {MINICLUSTER_LABEL: "stuck"},
+                        "ownerReferences": [owner_reference(cluster, controller=True)],
+                    }
+                    await tenant.create(small_pod(0, owned))
+        await victim_waits(env)
+        await pass_timeout(env, clock)
+        await wait_for_quota(env, "first", "victim", "Admitted")
+        stuck = await env.get(FLUX_JOB, "stuck", "attacker")
+        assert condition(stuck, EVICTED)["reason"] == "StartTimeout"
+        assert "The service pod stuck-services" in condition(stuck, EVICTED)["message"]
+
+
+async def test_small_service_pod_that_has_ended_does_not_end_its_job(env: FluxEnvironment) -> None:
+    clock = SteppedClock()
+    async with run_flux_controllers(env, clock=clock):
+        await start_job_with_service(env, LITTLE)
+
+        async def is_started() -> Object:
+            pod = await env.get(POD, "stuck-services", "attacker")
+            assert (pod.get("status") or {}).get("phase") == "Running"
+            return pod
+
+        pod = await eventually(is_started, "the service pod runs")
+        await env.client.patch_object(pod, {"status": {"phase": "Succeeded"}}, subresource="status")
+        await pass_timeout(env, clock)
+        await env.wait_until_idle()
+        job = await wait_for_quota(env, "stuck", "attacker", "Admitted")
+        assert condition(job, PODS_READY)["reason"] == BROKERS_READY
+
+
+async def test_smaller_minicluster_keeps_no_quota_for_the_default_size(
+    env: FluxEnvironment,
+) -> None:
+    clock = SteppedClock()
+    default = {"pod": pod_annotations(phase="Running"), "size": 4}
+    await env.create(
+        flux_setup("sized", "operator", max_size=4, namespaceSelector={}, mini_cluster=default)
+    )
+    await env.client.delete(FLUX_SETUP, NamespacedName("operator", "setup"))
+    await env.create(resource_quota(pods="1"))
+    edit_clusters = Rule("flux-framework.org", "miniclusters", ("get", "patch"))
+    async with (
+        run_flux_controllers(env, clock=clock),
+        start_tenant_client(env, edit_clusters, namespace="attacker") as tenant,
+    ):
+        await env.create(flux_job("stuck", "attacker", size=None))
+        await wait_for_quota(env, "stuck", "attacker", "Admitted")
+
+        async def has_pod() -> bool:
+            return len(await env.pods("attacker")) == 1
+
+        await eventually(has_pod, "one of four pods exists")
+        smaller = {"spec": {"size": 1}}
+        await tenant.patch(MINICLUSTER, NamespacedName("attacker", "stuck"), smaller)
+        await env.create(flux_job("first", "victim", size=4))
+        await wait_for_quota(env, "first", "victim", "InsufficientQuota")
+        await pass_timeout(env, clock)
+        await wait_for_quota(env, "first", "victim", "Admitted")

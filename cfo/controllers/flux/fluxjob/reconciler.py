@@ -191,6 +191,7 @@ class FluxJobReconciler:
             keep_seconds=keep_seconds(job, setup),
             keep_failed_seconds=KEEP_FAILED_SECONDS if is_kept_failure else 0,
             warmup_grace=self.warmup_grace,
+            default_size=defaults.get("size") or 0,
         )
 
     def _setup_of(self, job: Object) -> Object:

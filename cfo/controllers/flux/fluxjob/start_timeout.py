@@ -13,7 +13,14 @@ from enum import Enum, auto
 from math import ceil
 from typing import Final
 
-from cfo.api.flux.facts import fixed_size, is_true, needed_brokers, size_of
+from cfo.api.flux.facts import (
+    fixed_size,
+    is_false,
+    is_true,
+    message_of,
+    needed_brokers,
+    size_of,
+)
 from cfo.api.flux.names import (
     BROKERS_READY,
     EVICTED,
@@ -22,13 +29,15 @@ from cfo.api.flux.names import (
     PODS_READY,
     QUOTA_RESERVED,
     STARTING,
+    UP_TO_DATE,
     USUAL_CREATION,
     JobState,
 )
 from cfo.controllers.flux.fluxjob.step import JobObservation, JobStatus
+from cfo.controllers.flux.minicluster.plan import service_pod_name
 from cfo.controllers.flux.queue.group import STOP_SECONDS
-from cfo.controllers.flux.queue.model import ADMITTED, PodCounts
-from cfo.runtime import Object, namespace_of
+from cfo.controllers.flux.queue.model import ADMITTED, PodCounts, ServicePod
+from cfo.runtime import Object, name_of, namespace_of
 from cfo.runtime.objects import parse_time
 
 _START_TIMEOUT: Final = timedelta(minutes=5)
@@ -58,6 +67,13 @@ READY_SINCE: Final = "brokersReadySince"
 """The field of the status that says since when the brokers were ready, in pods of the job's own that all existed."""
 
 
+_LIVE: Final = (ServicePod.STARTED, ServicePod.PENDING)
+
+_TOO_LITTLE: Final = (
+    "less than a quarter of the CPU or memory, or fewer devices, than the job holds quota for"
+)
+
+
 class Hold(Enum):
     """Why a job holds quota that the queue has given to it, and what ends that."""
 
@@ -81,7 +97,8 @@ class Hold(Enum):
     """Pods of its own exist that have not started: for the warm-up grace period."""
 
     RUNNING = auto()
-    """Pods of its own run: all of them, or any after the brokers were ready. Without a limit."""
+    """Pods of its own run: all of them, or any after the brokers were ready, and always a service pod that requests
+    more than a broker. Without a limit."""
 
 
 def hold_of(seen: JobObservation, status: JobStatus) -> Hold | None:
@@ -93,7 +110,7 @@ def hold_of(seen: JobObservation, status: JobStatus) -> Hold | None:
     cluster = seen.own_cluster
     if cluster is None or status.state is JobState.WAITING or not status["startTime"]:
         return Hold.CREATING
-    if missing_pods(seen, status, cluster) or _awaits_missing_pods(seen, status):
+    if lacks_pods(seen, status, cluster) or _awaits_missing_pods(seen, status):
         return Hold.SUCCEEDED if has_succeeded(cluster) else Hold.MISSING
     return Hold.STARTING if _is_starting(seen, status, cluster) else Hold.RUNNING
 
@@ -151,6 +168,8 @@ def _awaits_missing_pods(seen: JobObservation, status: JobStatus) -> bool:
 def _time_to_replace(seen: JobObservation, status: JobStatus) -> timedelta:
     """Return for how long pods may be missing: longer if the Job controller replaces as many that have failed."""
     cluster = seen.own_cluster
+    if cluster is not None and lacks_service_pod(seen, status, cluster):
+        return _START_TIMEOUT  # nothing replaces one that has ended
     missing = missing_pods(seen, status, cluster) if cluster is not None else 0
     has_failed = missing and seen.pods is not None and seen.pods.ended >= missing
     return _REPLACEMENT_TIMEOUT if has_failed else _START_TIMEOUT
@@ -159,17 +178,18 @@ def _time_to_replace(seen: JobObservation, status: JobStatus) -> timedelta:
 def _is_starting(seen: JobObservation, status: JobStatus, cluster: Object) -> bool:
     """Return whether fewer pods than the brokers need have started; none, if the brokers were ready before.
 
-    Pods that have started need not be ready: a container that has ended keeps its pod from being ready while the
-    command runs.
+    The service pod must have started, too; if they were ready, only one that requests more than a broker. Pods that
+    have started need not be ready: a container that has ended keeps its pod from being ready while the command runs.
     """
     if seen.pods is None:
         return False
+    is_service_pending = seen.pods.service is ServicePod.PENDING
     if brokers_were_ready(seen, status, cluster):
-        return not seen.pods.started
+        return not seen.pods.started or (is_service_pending and seen.pods.has_large_service)
     spec = cluster.get("spec") or {}
     needed = needed_brokers(spec)
     spare = size_of(spec) - needed
-    return seen.pods.started < needed or seen.pods.pending > spare
+    return seen.pods.started < needed or seen.pods.pending > spare or is_service_pending
 
 
 def has_succeeded(cluster: Object) -> bool:
@@ -182,7 +202,7 @@ def brokers_were_ready(seen: JobObservation, status: JobStatus, cluster: Object)
 
     The Job of the MiniCluster also counts pods that a user has created with it as their controller. So as many pods of
     the job's own must have started when the status first says that the brokers are ready. With a ``minSize`` these are
-    fewer than the job holds quota for, and nothing else shows that the others can exist.
+    fewer than the job holds quota for, and nothing else shows that the others, and the service pod, can exist.
     """
     if not is_true(cluster, JobState.RUNNING):
         return False
@@ -192,7 +212,10 @@ def brokers_were_ready(seen: JobObservation, status: JobStatus, cluster: Object)
         return False
     if seen.pods.started < needed_brokers(cluster.get("spec") or {}):
         return False
-    return seen.pods.live >= _size(seen, cluster) or not _is_admitted(status)
+    if not _is_admitted(status):
+        return True
+    had_service = seen.pods.service not in (ServicePod.MISSING, ServicePod.SMALL)
+    return seen.pods.live >= _size(seen, cluster) and had_service
 
 
 def record_readiness(seen: JobObservation, status: JobStatus, cluster: Object) -> None:
@@ -252,24 +275,65 @@ def missing_pods(seen: JobObservation, status: JobStatus, cluster: Object) -> in
     return max(0, size - seen.pods.live)
 
 
+def lacks_pods(seen: JobObservation, status: JobStatus, cluster: Object) -> bool:
+    """Return whether any pod of a job that was launched should exist and does not."""
+    return missing_pods(seen, status, cluster) > 0 or lacks_service_pod(seen, status, cluster)
+
+
+def lacks_service_pod(seen: JobObservation, status: JobStatus, cluster: Object) -> bool:
+    """Return whether a job that was launched holds quota for a service pod that should exist and does not.
+
+    One that requests no more than a broker counts as one more of them: it must have existed before they were ready. A
+    larger one must run on: otherwise a small broker could hold any quota.
+    """
+    if seen.pods is None or not _is_admitted(status) or _are_being_created(seen, status):
+        return False
+    service = seen.pods.service
+    if service is None or service in _LIVE:
+        return False
+    if brokers_were_ready(seen, status, cluster):
+        # Without a pod that runs, all are missing, and the Job may have ended.
+        return seen.pods.has_large_service and seen.pods.live > 0
+    return seen.pods.has_large_service or service is not ServicePod.ENDED
+
+
 def _size(seen: JobObservation, cluster: Object) -> int:
     """Return how many pods a job must have: its own size, also if its MiniCluster was made smaller."""
-    return max(size_of(cluster.get("spec") or {}), fixed_size(seen.spec))
+    return max(size_of(cluster.get("spec") or {}), fixed_size(seen.spec, seen.default_size))
 
 
-def describe_missing_pods(pods: PodCounts, missing: int) -> str:
-    """Return what is wrong with so many ``missing`` pods."""
+def describe_missing_pods(seen: JobObservation, status: JobStatus, cluster: Object) -> str:
+    """Return which pods are missing, and what is wrong with them; empty if none is."""
+    pods = seen.pods or PodCounts()
+    missing = missing_pods(seen, status, cluster)
     small = min(pods.small, missing)
     absent = missing - small
     sentences = []
     if absent:
         sentences.append(f"{absent} pods do not exist.")
     if small:
-        sentences.append(
-            f"{small} pods do not count, because they request less than a quarter of the CPU or memory, or fewer "
-            "devices, than the job holds quota for."
-        )
+        sentences.append(f"{small} pods do not count, because they request {_TOO_LITTLE}.")
+    if lacks_service_pod(seen, status, cluster):
+        sentences.append(_describe_service_pod(pods, status, cluster))
     return " ".join(sentences)
+
+
+def _describe_service_pod(pods: PodCounts, status: JobStatus, cluster: Object) -> str:
+    """Return why the service pod does not count."""
+    subject = f"The service pod {service_pod_name(name_of(cluster))}"
+    if pods.service is ServicePod.ENDED:
+        return f"{subject} has ended, and the job holds quota for it."
+    if pods.service is ServicePod.SMALL:
+        return f"{subject} does not count, because it requests {_TOO_LITTLE}."
+    obstacle = ""
+    if not (cluster.get("spec") or {}).get("services"):
+        obstacle = "the MiniCluster has no services"
+    elif status.find(OBJECTS_READY).get("status") == "False":
+        obstacle = str(status.find(OBJECTS_READY).get("message"))
+    elif is_false(cluster, UP_TO_DATE):
+        obstacle = message_of(cluster, UP_TO_DATE)
+    reason = f": {obstacle.removesuffix('.')}" if obstacle else ""
+    return f"{subject} does not exist{reason}."
 
 
 def _are_being_created(seen: JobObservation, status: JobStatus) -> bool:
@@ -283,15 +347,29 @@ def obstacle_of_start(seen: JobObservation, status: JobStatus) -> str:
     if pods.get("status") == "False":
         reason = str(pods.get("reason"))
         if reason == STARTING:
-            pending = seen.pods.pending if seen.pods is not None else 0
-            events = f"kubectl get events -n {namespace_of(seen.job)}"
-            return f"{pending} pods have not started, and their Events say why: {events}"
+            return _describe_pending_pods(seen)
         message = str(pods.get("message"))
         return message if reason == PODS_MISSING else f"{reason}: {message}"
+    if pods.get("status") == "True":  # the brokers were ready
+        return _describe_pending_pods(seen)
     objects = status.find(OBJECTS_READY)
     if objects.get("status") == "False":
         return str(objects.get("message"))
     return str(status.find(JobState.WAITING).get("message"))
+
+
+def _describe_pending_pods(seen: JobObservation) -> str:
+    """Return which pods have not started, and how to find out why."""
+    pods = seen.pods or PodCounts()
+    events = f"kubectl get events -n {namespace_of(seen.job)}"
+    if pods.service is not ServicePod.PENDING:
+        return f"{pods.pending} pods have not started, and their Events say why: {events}"
+    subject = f"The service pod {service_pod_name(name_of(seen.job))}"
+    if not pods.pending:
+        return f"{subject} has not started, and its Events say why: {events}"
+    return (
+        f"{subject} and {pods.pending} others have not started, and their Events say why: {events}"
+    )
 
 
 def next_check(seen: JobObservation, status: JobStatus) -> datetime | None:
@@ -301,7 +379,10 @@ def next_check(seen: JobObservation, status: JobStatus) -> datetime | None:
     if cluster is None or not status["startTime"] or is_missing_pods(status):
         return deadline
     was_ready = brokers_were_ready(seen, status, cluster)
-    has_pods = was_ready and (seen.pods is None or seen.pods.live > 0)
+    pods = seen.pods or PodCounts()
+    has_pods = was_ready and pods.live > 0
+    if pods.has_large_service:
+        has_pods = has_pods and pods.service in _LIVE
     if has_pods or not _is_admitted(status):
         return deadline
     check = parse_time(status["startTime"]) + USUAL_CREATION

@@ -106,7 +106,7 @@ class JobObservation:
     ``keep_seconds``: whether the MiniCluster is deleted after the end, and how long after it; ``keep_failed_seconds``:
     how long after it if the job failed with its MiniCluster. ``warmup_grace``: how long the pods may take to start.
     ``kueue_queue``: the LocalQueue of Kueue to which its FluxSetup leaves its jobs now; that of the verdict is the one
-    that was used when it was admitted.
+    that was used when it was admitted. ``default_size``: the size of jobs that have none, in the FluxSetup.
     """
 
     job: Object
@@ -122,6 +122,7 @@ class JobObservation:
     keep_failed_seconds: int = 0
     warmup_grace: timedelta = timedelta(minutes=15)
     kueue_queue: str = ""
+    default_size: int = 0
 
     @property
     def spec(self) -> dict[str, Any]:

@@ -55,7 +55,8 @@ from cfo.controllers.flux.fluxjob.start_timeout import (
     has_succeeded,
     hold_deadline,
     hold_of,
-    missing_pods,
+    lacks_pods,
+    lacks_service_pod,
     next_check,
     obstacle_of_start,
     record_missing_pods,
@@ -527,7 +528,6 @@ def _report_pods(seen: JobObservation, step: JobStep, cluster: Object) -> str:
     status = step.status
     known = status.find(PODS_READY).get("reason")
     record_readiness(seen, status, cluster)
-    missing = missing_pods(seen, status, cluster)
     conditions = (cluster.get("status") or {}).get("conditions")
     problem = find_condition(conditions, PODS_READY) or {}
     if problem.get("status") == "False":
@@ -543,9 +543,11 @@ def _report_pods(seen: JobObservation, step: JobStep, cluster: Object) -> str:
         reason = STARTING
         message = "The pods are being started"
     pods = seen.pods or PodCounts()
-    if missing and (reason != PODS_MISSING or pods.small):
+    lacks_service = lacks_service_pod(seen, status, cluster)
+    is_unexplained = reason != PODS_MISSING or pods.small or lacks_service
+    if is_unexplained and lacks_pods(seen, status, cluster):
         reason = PODS_MISSING
-        message = f"{describe_missing_pods(pods, missing)} {message}"
+        message = f"{describe_missing_pods(seen, status, cluster)} {message}"
         if has_succeeded(cluster) and not pods.live:
             message = "The command has succeeded, and no pod of the job runs"
     if problem.get("status") == "False" and reason != known:

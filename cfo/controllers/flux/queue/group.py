@@ -35,10 +35,18 @@ from cfo.controllers.flux.queue.model import (
     Blocked,
     Demand,
     Holding,
+    PodCounts,
+    ServicePod,
     WaitingJob,
 )
 from cfo.controllers.flux.queue.records import BatchRecord, ClusterRecord, JobRecord, PodRecord
-from cfo.controllers.flux.queue.shape import MAX_SHAPE, demand_of_job, minimum_of_pods, replace_part
+from cfo.controllers.flux.queue.shape import (
+    MAX_SHAPE,
+    NeededPods,
+    demand_of_job,
+    needed_pods,
+    replace_part,
+)
 from cfo.runtime import NamespacedName
 
 RELEASE_SECONDS: Final = 300.0
@@ -49,6 +57,39 @@ Tenants can delay the end of their pods, and label pods that end when they like.
 
 STOP_SECONDS: Final = 30.0
 """For how long something may create pods for an evicted job. Any user can resume its MiniCluster again and again."""
+
+
+class OwnPods(msgspec.Struct, gc=False, eq=False):
+    """How many own pods one owner has: those that it controls, and that request what the FluxJob holds quota for.
+
+    ``owner`` is the uid of the Job, or of the MiniCluster for the service pod; that of the last one if there is none
+    any more. ``minimum`` is what they request at least, in thousandths. ``small``: how many live pods that the owner
+    controls request less, and so are no own pods.
+    """
+
+    owner: str = ""
+    minimum: Mapping[str, int] = {}
+    live: int = 0
+    pending: int = 0
+    ended: int = 0
+    small: int = 0
+
+    def count(self, pod: PodRecord, number: int) -> None:
+        """Add ``number`` to the counts to which ``pod`` belongs, if the owner controls it."""
+        if not self.owner or pod.owner != self.owner:
+            return
+        is_own = has_requests(pod.requests.resources, self.minimum)
+        if is_own and pod.has_ended:
+            self.ended += number
+        elif is_own and pod.is_live:
+            self.live += number
+            self.pending += number * pod.is_pending
+        elif pod.is_live:
+            self.small += number
+
+
+_NO_OWNER: Final = OwnPods()
+"""The own pods of all groups without a Job, which are most of a long queue: nothing counts for it."""
 
 
 class Group(msgspec.Struct, gc=False, eq=False):
@@ -63,12 +104,10 @@ class Group(msgspec.Struct, gc=False, eq=False):
     pods: dict[str, PodRecord] | None = None
     held_by_pods: Demand = NOTHING
     """The sum of the pods that occupy nodes."""
-    live_pods: int = 0
-    """The number of own pods that exist, see :meth:`count_pods`."""
-    pending_pods: int = 0
-    ended_pods: int = 0
-    small_pods: int = 0
-    """The number of live pods that the Job controls, and that are no own pods, because they request too little."""
+    own_pods: OwnPods = msgspec.field(default_factory=lambda: _NO_OWNER)
+    """Those of the Job, see :meth:`count_pods`."""
+    own_service: OwnPods | None = None
+    """The service pod; ``None`` if the FluxJob has no services."""
     had_pods: bool = False
     """Whether all pods of the job existed at once since it was admitted."""
     waiting: WaitingJob | None = None
@@ -86,11 +125,9 @@ class Group(msgspec.Struct, gc=False, eq=False):
     position: int = 0
     _demand: Demand = NOTHING
     _demand_for: tuple[bytes, bytes] = (b"", b"")
-    _owner: str = ""
-    """The uid of the Job whose pods are own pods; that of the last one if there is none any more."""
-    _minimum: Mapping[str, int] = {}
-    """What own pods request at least, in thousandths; that of the last FluxJob if there is none any more."""
-    _minimum_for: tuple[bytes, bytes, Mapping[str, int]] = (b"", b"", {})
+    _needed: NeededPods = NeededPods()
+    """The pods that the FluxJob must have; those of the last one if there is none any more."""
+    _needed_for: tuple[bytes, bytes, Mapping[str, int]] = (b"", b"", {})
 
     @property
     def is_empty(self) -> bool:
@@ -99,16 +136,45 @@ class Group(msgspec.Struct, gc=False, eq=False):
 
     @property
     def has_all_pods(self) -> bool:
-        """Whether as many pods exist, or have ended, as the MiniCluster has."""
+        """Whether all pods of the MiniCluster exist, or have ended, and not only of one that was made smaller."""
         if self.cluster is None:
             return False
-        return self.live_pods + self.ended_pods >= self.cluster.size
+        size = max(self.cluster.size, self._needed.size)
+        has_service = self.service_pod not in (ServicePod.MISSING, ServicePod.SMALL)
+        return self.own_pods.live + self.own_pods.ended >= size and has_service
 
     @property
     def has_pods(self) -> tuple[bool, bool]:
         """Whether any pod exists, and whether as many as the MiniCluster has; pods that have ended do not count."""
         size = self.cluster.size if self.cluster is not None else 0
-        return self.live_pods > 0, self.live_pods >= size
+        live = self.own_pods.live
+        return live > 0, live >= size
+
+    @property
+    def service_pod(self) -> ServicePod | None:
+        """What exists of the service pod; ``None`` if the FluxJob has no services."""
+        own = self.own_service
+        if own is None:
+            return None
+        if own.live > own.pending:
+            return ServicePod.STARTED
+        if own.live:
+            return ServicePod.PENDING
+        if own.ended:
+            return ServicePod.ENDED
+        return ServicePod.SMALL if own.small else ServicePod.MISSING
+
+    @property
+    def pod_counts(self) -> PodCounts:
+        """The own pods."""
+        return PodCounts(
+            live=self.own_pods.live,
+            pending=self.own_pods.pending,
+            ended=self.own_pods.ended,
+            small=self.own_pods.small,
+            service=self.service_pod,
+            has_large_service=self._needed.has_large_service,
+        )
 
     @property
     def creates_pods(self) -> bool:
@@ -158,51 +224,54 @@ class Group(msgspec.Struct, gc=False, eq=False):
         return bool(since) and now >= since + RELEASE_SECONDS
 
     def count_pods(self, setup: Setup | None) -> None:
-        """Count the own pods again if the MiniCluster has another Job, or the FluxJob holds quota for something else.
+        """Count the own pods again if they have another owner, or the FluxJob holds quota for something else.
 
-        Own pods are those that the Job controls, by its uid, and that request what the FluxJob holds quota for, see
-        :func:`.minimum_of_pods`. Any user can create further pods with the label, also with that Job as controller:
-        they hold quota, but they must not keep that of a FluxJob whose own pods do not exist.
+        Own pods are those that the Job controls, by its uid, and the service pod, which the MiniCluster controls, if
+        they request what the FluxJob holds quota for, see :func:`.needed_pods`. Any user can create further pods with
+        the label, also with these controllers: they hold quota, but they must not keep that of a FluxJob whose own pods
+        do not exist.
         """
-        owner = self._owner
-        if self.batch is not None and self.cluster is not None:
-            owner = self.batch.uid if self.batch.cluster_uid == self.cluster.uid else ""
-        minimum = self._minimum_of_pods(setup)
-        if owner == self._owner and minimum == self._minimum:
+        self._needed = self._needed_pods(setup)
+        job_uid, cluster_uid = self._owners()
+        own_pods = OwnPods(job_uid, self._needed.pod) if job_uid else _NO_OWNER
+        own_service: OwnPods | None = None
+        if self._needed.service is not None:
+            own_service = OwnPods(cluster_uid, self._needed.service)
+        is_counted = _counts_alike(own_pods, self.own_pods)
+        if is_counted and _counts_alike(own_service, self.own_service):
             return
-        self._owner = owner
-        self._minimum = minimum
-        self.live_pods = 0
-        self.pending_pods = 0
-        self.ended_pods = 0
-        self.small_pods = 0
+        self.own_pods = own_pods
+        self.own_service = own_service
         for pod in (self.pods or {}).values():
             self._count(pod, 1)
         self.had_pods = self.had_pods or self.has_all_pods
 
-    def _count(self, pod: PodRecord, number: int) -> None:
-        """Add ``number`` to the counts to which ``pod`` belongs, if the Job controls it."""
-        if not self._owner or pod.owner != self._owner:
-            return
-        is_own = has_requests(pod.requests.resources, self._minimum)
-        if is_own and pod.has_ended:
-            self.ended_pods += number
-        elif is_own and pod.is_live:
-            self.live_pods += number
-            self.pending_pods += number * pod.is_pending
-        elif pod.is_live:
-            self.small_pods += number
+    def _owners(self) -> tuple[str, str]:
+        """Return the uids of the Job and the MiniCluster, which control the own pods."""
+        job_uid = self.own_pods.owner
+        cluster_uid = self.own_service.owner if self.own_service is not None else ""
+        if self.cluster is not None:
+            cluster_uid = self.cluster.uid
+        if self.batch is not None and self.cluster is not None:
+            job_uid = self.batch.uid if self.batch.cluster_uid == self.cluster.uid else ""
+        return job_uid, cluster_uid
 
-    def _minimum_of_pods(self, setup: Setup | None) -> Mapping[str, int]:
+    def _count(self, pod: PodRecord, number: int) -> None:
+        """Add ``number`` to the counts to which ``pod`` belongs."""
+        self.own_pods.count(pod, number)
+        if self.own_service is not None:
+            self.own_service.count(pod, number)
+
+    def _needed_pods(self, setup: Setup | None) -> NeededPods:
         if self.job is None:
-            return self._minimum
+            return self._needed
         defaults = setup.defaults if setup is not None else b"{}"
         counted = setup.policy.resources if setup is not None else {}
         known = (self.job.shape, defaults, counted)
-        if known == self._minimum_for:
-            return self._minimum
-        self._minimum_for = known
-        return minimum_of_pods(*known)
+        if known == self._needed_for:
+            return self._needed
+        self._needed_for = known
+        return needed_pods(*known)
 
     def demand_of_job(self, setup: Setup | None) -> Demand:
         """Return what the job demands with the defaults of its setup."""
@@ -215,6 +284,13 @@ class Group(msgspec.Struct, gc=False, eq=False):
             self._demand = demand_of_job(shape, defaults)
             self._demand_for = known
         return self._demand
+
+
+def _counts_alike(one: OwnPods | None, other: OwnPods | None) -> bool:
+    """Return whether both count the same pods."""
+    if one is None or other is None:
+        return one is other
+    return one.owner == other.owner and one.minimum == other.minimum
 
 
 class _State(Enum):

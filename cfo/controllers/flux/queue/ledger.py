@@ -41,6 +41,7 @@ from cfo.controllers.flux.queue.model import (
     Blocked,
     Demand,
     PodCounts,
+    ServicePod,
     Verdict,
     WaitingJob,
     position_changed,
@@ -222,12 +223,7 @@ class Ledger:
         group = self._group(key)
         if group is None:
             return PodCounts()
-        return PodCounts(
-            live=group.live_pods,
-            pending=group.pending_pods,
-            ended=group.ended_pods,
-            small=group.small_pods,
-        )
+        return group.pod_counts
 
     def is_drained(self, key: NamespacedName) -> bool:
         """Return whether no pod of a FluxJob occupies a node, and nothing creates further ones, or should.
@@ -559,18 +555,26 @@ class Ledger:
     def _set_pod(self, key: NamespacedName, cluster: str, pod: PodRecord | None) -> list[Request]:
         group_key = NamespacedName(key.namespace, cluster)
         group = self._groups.setdefault(key.namespace, {}).setdefault(cluster, Group())
-        before = group.has_pods
+        before = (group.has_pods, group.service_pod)
         group.set_pod(key.name, pod)
-        self._report_missing_pods(group_key, group, before)
+        self._report_changed_pods(group_key, group, *before)
         if pod is not None:
             self._clusters_of_pods.setdefault(key.namespace, {})[key.name] = intern(cluster)
         return self._update(group_key)
 
-    def _report_missing_pods(
-        self, key: NamespacedName, group: Group, before: tuple[bool, bool]
+    def _report_changed_pods(
+        self,
+        key: NamespacedName,
+        group: Group,
+        had_pods: tuple[bool, bool],
+        service_before: ServicePod | None,
     ) -> None:
-        """Notify a job that has lost a pod that it needs; ``before``: what it had."""
-        if group.has_pods < before and _holds_without_pods(group.job):
+        """Notify a job that has lost a pod that it needs, or whose service pod has changed: no other event says that.
+
+        The status of the MiniCluster says how many of the other pods exist.
+        """
+        has_changed = group.has_pods < had_pods or group.service_pod is not service_before
+        if has_changed and _holds_without_pods(group.job):
             self.notify((key,))
 
     def _forget_pod(self, key: NamespacedName) -> list[Request]:
@@ -677,9 +681,9 @@ class Ledger:
         if group is None:
             return False
         setup = self._governance.governor(key.namespace)
-        pods = group.has_pods
+        before = (group.has_pods, group.service_pod)
         group.count_pods(setup)
-        self._report_missing_pods(key, group, pods)
+        self._report_changed_pods(key, group, *before)
         waiting = group.waiting
         holding = group.holding
         group.counts_only_pods = group.must_have_stopped(self.now())

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, auto
 from typing import Final
 
 import msgspec
@@ -139,18 +139,36 @@ class Blocked(Enum):
     """Enough quota for it is being released and is reserved for it. Only with preemption."""
 
 
+class ServicePod(Enum):
+    """What exists of the pod that runs the services of a job, and that must request what the job holds quota for."""
+
+    STARTED = auto()
+    PENDING = auto()
+    """It exists, and has not started."""
+
+    ENDED = auto()
+    SMALL = auto()
+    """It requests too little."""
+
+    MISSING = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class PodCounts:
     """The pods of a job's own: those that exist and are neither ended nor being deleted, and those that have ended.
 
     ``pending``: how many of the live ones have not started. Other pods with the label of its MiniCluster do not count.
-    ``small``: how many live pods of its Job do not count, because they request too little.
+    ``small``: how many live pods of its Job do not count, because they request too little. ``service``: its service
+    pod, which is none of them; ``None`` if it has no services. ``has_large_service``: that pod requests more than one
+    of the others.
     """
 
     live: int = 0
     pending: int = 0
     ended: int = 0
     small: int = 0
+    service: ServicePod | None = None
+    has_large_service: bool = False
 
     @property
     def started(self) -> int:

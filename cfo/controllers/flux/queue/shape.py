@@ -12,13 +12,14 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from cfo.api.flux.facts import cluster_spec
+from cfo.api.flux.facts import cluster_spec, fixed_size
 from cfo.api.pod_requests import (
     ContainerShape,
     PodShape,
     Quantities,
     Resources,
     add_to,
+    has_requests,
     least_requests,
     remembered,
     requests_of_containers,
@@ -119,14 +120,47 @@ def _demand_of_job(shape: bytes, defaults: bytes) -> Demand:
     return demand_of_cluster(cluster_spec(orjson.loads(shape), orjson.loads(defaults)))
 
 
-def minimum_of_pods(shape: bytes, defaults: bytes, counted: Container[str]) -> Mapping[str, int]:
-    """Return what each pod of a FluxJob must request of the ``counted`` resources at least, in thousandths."""
-    return least_requests(remembered(_requests_of_pods, shape, defaults).resources, counted)
+class NeededPods(msgspec.Struct, frozen=True, gc=False):
+    """The pods that prove that a FluxJob uses its quota: ``size`` pods of its Job, and a service pod.
+
+    ``size`` is 0 if it is elastic. ``pod`` and ``service`` are what each requests at least, in thousandths; ``service``
+    is ``None`` without services.
+    """
+
+    size: int = 0
+    pod: Mapping[str, int] = {}
+    service: Mapping[str, int] | None = None
+
+    @property
+    def has_large_service(self) -> bool:
+        """Whether the service pod requests more than a pod of the Job."""
+        return self.service is not None and not has_requests(self.pod, self.service)
 
 
-def _requests_of_pods(shape: bytes, defaults: bytes) -> Demand:
-    spec = cluster_spec(orjson.loads(shape), orjson.loads(defaults))
-    return Demand(1, _requests_of_pod(spec))
+def needed_pods(shape: bytes, defaults: bytes, counted: Container[str]) -> NeededPods:
+    """Return the pods that a FluxJob must have, with what they must request of the ``counted`` resources."""
+    full = remembered(_full_pods, shape, defaults)
+    pod = least_requests(full.pod, counted) or _NO_REQUESTS
+    service = least_requests(full.service, counted) if full.service is not None else None
+    return NeededPods(full.size, pod, service)
+
+
+def _full_pods(shape: bytes, defaults: bytes) -> NeededPods:
+    """Return the pods of a FluxJob with all that they request."""
+    own = orjson.loads(shape)
+    given = orjson.loads(defaults)
+    spec = cluster_spec(own, given)
+    return NeededPods(
+        size=fixed_size(own, given.get("size") or 0),
+        pod=_requests_of_pod(spec),
+        service=_requests_of_service_pod(spec),
+    )
+
+
+def _requests_of_service_pod(spec: Mapping[str, Any]) -> dict[str, int] | None:
+    """Return what the service pod of a MiniCluster with this spec requests; ``None`` if it has none."""
+    services = spec.get("services")
+    return requests_of_containers(services) if services else None
 
 
 def _requests_of_pod(spec: Mapping[str, Any]) -> dict[str, int]:
@@ -140,10 +174,10 @@ def demand_of_cluster(spec: Mapping[str, Any]) -> Demand:
     """Return what the pods of a MiniCluster with this spec, or with its ``maxSize``, and its service pod demand."""
     pods = max(spec.get("size") or 1, spec.get("maxSize") or 0)
     total = {name: amount * pods for name, amount in _requests_of_pod(spec).items()}
-    services = spec.get("services")
-    if services:
+    service = _requests_of_service_pod(spec)
+    if service is not None:
         pods += 1
-        add_to(total, requests_of_containers(services))
+        add_to(total, service)
     return Demand(pods, total or _NO_REQUESTS)
 
 

@@ -15,9 +15,14 @@ from cfo.api.flux.names import (
     JobState,
 )
 from cfo.controllers.flux.fluxjob.rendering import desired_minicluster
-from cfo.controllers.flux.fluxjob.start_timeout import Hold, hold_deadline, hold_of
+from cfo.controllers.flux.fluxjob.start_timeout import (
+    Hold,
+    hold_deadline,
+    hold_of,
+    lacks_service_pod,
+)
 from cfo.controllers.flux.fluxjob.step import JobObservation, JobStatus
-from cfo.controllers.flux.queue.model import PodCounts
+from cfo.controllers.flux.queue.model import PodCounts, ServicePod
 from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.process.clock import rfc3339
 from test.support.flux_environment import flux_job
@@ -106,6 +111,53 @@ def test_only_own_pods_that_run_keep_quota_without_a_limit(
     seen = JobObservation(job=job, now=NOW, named_cluster=cluster, pods=pods)
     status = JobStatus(job, NOW)
     assert (hold_of(seen, status), minutes_left(seen, status)) == (hold, MINUTES[hold])
+
+
+@pytest.mark.parametrize(
+    ("service", "is_large", "was_ready", "hold"),
+    [
+        # The brokers were not ready: the service pod proves its part of what the job holds.
+        (None, False, False, Hold.RUNNING),
+        (ServicePod.STARTED, False, False, Hold.RUNNING),
+        (ServicePod.PENDING, False, False, Hold.STARTING),
+        (ServicePod.ENDED, False, False, Hold.RUNNING),
+        (ServicePod.SMALL, False, False, Hold.MISSING),
+        (ServicePod.MISSING, False, False, Hold.MISSING),
+        (ServicePod.ENDED, True, False, Hold.MISSING),
+        # They were ready: it counts as one more broker.
+        (ServicePod.PENDING, False, True, Hold.RUNNING),
+        (ServicePod.SMALL, False, True, Hold.RUNNING),
+        (ServicePod.MISSING, False, True, Hold.RUNNING),
+        # If it requests more than a broker, no broker proves that.
+        (ServicePod.STARTED, True, True, Hold.RUNNING),
+        (ServicePod.PENDING, True, True, Hold.STARTING),
+        (ServicePod.ENDED, True, True, Hold.MISSING),
+        (ServicePod.SMALL, True, True, Hold.MISSING),
+        (ServicePod.MISSING, True, True, Hold.MISSING),
+    ],
+)
+def test_quota_of_a_service_pod_is_kept_by_that_pod(
+    service: ServicePod | None, is_large: bool, was_ready: bool, hold: Hold
+) -> None:
+    job = held_job(
+        JobState.RUNNING, PODS_MISSING if hold is Hold.MISSING else "Starting", was_ready=was_ready
+    )
+    cluster = cluster_of(job, runs=was_ready)
+    pods = PodCounts(live=4, ended=2, service=service, has_large_service=is_large)
+    seen = JobObservation(job=job, now=NOW, named_cluster=cluster, pods=pods)
+    status = JobStatus(job, NOW)
+    assert (hold_of(seen, status), minutes_left(seen, status)) == (hold, MINUTES[hold])
+
+
+def test_service_pod_of_a_job_of_kueue_holds_nothing_here() -> None:
+    """Kueue does not count it."""
+    job = held_job(JobState.RUNNING, "Starting", was_ready=False)
+    status = JobStatus(job, NOW)
+    status.set(QUOTA_RESERVED, True, "AdmittedByKueue")
+    pods = PodCounts(live=4, service=ServicePod.MISSING, has_large_service=True)
+    cluster = cluster_of(job, runs=False)
+    seen = JobObservation(job=job, now=NOW, named_cluster=cluster, pods=pods)
+    assert not lacks_service_pod(seen, status, cluster)
 
 
 def test_pods_that_failed_get_more_time_to_be_replaced() -> None:

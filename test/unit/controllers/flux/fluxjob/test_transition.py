@@ -19,7 +19,7 @@ from cfo.controllers.flux.fluxjob.step import (
     state_of,
 )
 from cfo.controllers.flux.fluxjob.transition import decide_step, failed_step, refused_step
-from cfo.controllers.flux.queue.model import PodCounts, Verdict
+from cfo.controllers.flux.queue.model import PodCounts, ServicePod, Verdict
 from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.process.clock import rfc3339
 from test.support.flux_environment import condition, flux_job, state
@@ -623,6 +623,169 @@ def test_job_with_a_smaller_minicluster_needs_the_pods_of_its_own_size() -> None
     assert condition(obj, "PodsReady")["message"].startswith("3 pods do not exist")
     evicted = after(obj, 330, named_cluster=cluster, pods=PodCounts(live=1))
     assert [event[1] for event in evicted.events] == ["StartTimeout"]
+
+
+def test_job_with_a_smaller_minicluster_needs_the_pods_of_the_default_size() -> None:
+    obj, cluster = launched("JobMiniClusterReady", "JobRunning")
+    del obj["spec"]["size"]
+    cluster["spec"]["size"] = 1
+    after(obj, 30, named_cluster=cluster, pods=PodCounts(live=1), default_size=4)
+    assert condition(obj, "PodsReady")["message"].startswith("3 pods do not exist")
+
+
+def launched_with_services(*true: str, problem: str = "") -> tuple[Object, Object]:
+    """Return a launched job with services, and its MiniCluster; ``problem``: why objects are missing."""
+    obj, cluster = launched("JobMiniClusterReady", *true)
+    cluster["spec"]["services"] = [{"name": "db", "image": "db"}]
+    if problem:
+        refused = {"reason": "FailedToWrite", "message": problem}
+        objects_ready = {"type": "ObjectsReady", "status": "False", **refused}
+        cluster["status"]["conditions"].append(objects_ready)
+    return obj, cluster
+
+
+def with_service(service: ServicePod, *, is_large: bool = True) -> PodCounts:
+    """Return the pods of a job whose brokers run."""
+    return PodCounts(live=4, service=service, has_large_service=is_large)
+
+
+@pytest.mark.parametrize(
+    ("service", "problem", "message"),
+    [
+        pytest.param(
+            ServicePod.MISSING,
+            'pods "job-services" is forbidden: exceeded quota: gpus',
+            'The service pod job-services does not exist: pods "job-services" is forbidden: exceeded quota: gpus. ',
+            id="refused",
+        ),
+        pytest.param(
+            ServicePod.MISSING, "", "The service pod job-services does not exist. ", id="deleted"
+        ),
+        pytest.param(
+            ServicePod.ENDED,
+            "",
+            "The service pod job-services has ended, and the job holds quota for it. ",
+            id="ended",
+        ),
+        pytest.param(
+            ServicePod.SMALL,
+            "",
+            "The service pod job-services does not count, because it requests less than a quarter of the CPU or ",
+            id="small",
+        ),
+    ],
+)
+@pytest.mark.parametrize("was_ready", [False, True])
+def test_quota_of_a_job_without_its_service_pod_is_released(
+    service: ServicePod, problem: str, message: str, was_ready: bool
+) -> None:
+    obj, cluster = launched_with_services("JobRunning", problem=problem)
+    if was_ready:
+        after(obj, 10, named_cluster=cluster, pods=with_service(ServicePod.STARTED))
+        assert condition(obj, "PodsReady")["reason"] == "BrokersReady"
+    pods = with_service(service)
+    found = after(obj, 30, named_cluster=cluster, pods=pods)
+    missing = condition(obj, "PodsReady")
+    assert (missing["reason"], found.requeue_after) == ("PodsMissing", 300)
+    assert missing["message"].startswith(message)
+    after(obj, 329, named_cluster=cluster, pods=pods)
+    assert condition(obj, "Evicted") == {}
+    evicted = after(obj, 330, named_cluster=cluster, pods=pods)
+    assert evicted.action is MiniClusterAction.SUSPEND
+    ((kind, reason, text),) = (item for item in evicted.events if item[1] == "StartTimeout")
+    assert (kind, reason) == ("Warning", "StartTimeout")
+    assert message in text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            "no services",
+            "The service pod job-services does not exist: the MiniCluster has no services. ",
+        ),
+        ("UpToDate", "The service pod job-services does not exist: The spec was changed. "),
+    ],
+)
+def test_message_names_the_change_of_the_minicluster_that_has_no_service_pod(
+    change: str, message: str
+) -> None:
+    obj, cluster = launched_with_services()
+    if change == "no services":
+        del cluster["spec"]["services"]
+    else:
+        changed = {"type": "UpToDate", "status": "False", "message": "The spec was changed."}
+        cluster["status"]["conditions"].append(changed)
+    after(obj, 30, named_cluster=cluster, pods=with_service(ServicePod.MISSING))
+    assert condition(obj, "PodsReady")["message"].startswith(message)
+
+
+@pytest.mark.parametrize("was_ready", [False, True])
+@pytest.mark.parametrize(
+    ("pending", "subject"),
+    [
+        (0, "The service pod job-services has not started, and its"),
+        (2, "The service pod job-services and 2 others have not started, and their"),
+    ],
+)
+def test_quota_for_a_service_pod_that_does_not_start_is_released(
+    pending: int, subject: str, was_ready: bool
+) -> None:
+    obj, cluster = launched_with_services(*(["JobRunning"] if was_ready else []))
+    pods = PodCounts(live=4, pending=pending, service=ServicePod.PENDING, has_large_service=True)
+    if was_ready:
+        after(obj, 0, named_cluster=cluster, pods=with_service(ServicePod.STARTED))
+    after(obj, 1, named_cluster=cluster, pods=pods)
+    after(obj, WARMUP, named_cluster=cluster, pods=pods)
+    assert condition(obj, "Evicted") == {}
+    after(obj, 1 + WARMUP, named_cluster=cluster, pods=pods)
+    evicted = condition(obj, "Evicted")
+    assert evicted["message"] == (
+        f"The job could not start in time: {subject} Events say why: kubectl get events -n ns"
+    )
+
+
+def test_service_pod_that_exists_for_moments_keeps_no_quota() -> None:
+    obj, cluster = launched_with_services("JobRunning")
+    for number in range(7):
+        begin = 30 + number * 61
+        for _ in range(2):  # the second is by the event of its own write
+            after(obj, begin, named_cluster=cluster, pods=with_service(ServicePod.MISSING))
+        after(obj, begin + 60, named_cluster=cluster, pods=with_service(ServicePod.PENDING))
+    assert condition(obj, "Evicted")["reason"] == "StartTimeout"
+
+
+def test_brokers_are_ready_while_their_service_pod_exists_or_has_ended() -> None:
+    for service in ServicePod:
+        obj, cluster = launched_with_services("JobRunning")
+        after(obj, 10, named_cluster=cluster, pods=with_service(service, is_large=False))
+        is_absent = service in (ServicePod.MISSING, ServicePod.SMALL)
+        expected = "Starting" if is_absent else "BrokersReady"
+        assert condition(obj, "PodsReady")["reason"] == expected
+
+
+def test_pods_of_a_job_that_ran_are_counted_again_after_a_restart() -> None:
+    """The queue may count them only after the job was reconciled."""
+    obj, cluster = launched_with_services("JobRunning")
+    running = with_service(ServicePod.STARTED)
+    assert after(obj, 60, named_cluster=cluster, pods=running).requeue_after == 0
+    assert after(obj, 600, named_cluster=cluster, pods=None).requeue_after == 300
+
+
+def test_service_pod_that_is_deleted_soon_after_the_launch_is_missed_later() -> None:
+    obj, cluster = launched_with_services("JobRunning")
+    after(obj, 10, named_cluster=cluster, pods=with_service(ServicePod.STARTED))
+    deleted = after(obj, 20, named_cluster=cluster, pods=with_service(ServicePod.MISSING))
+    assert deleted.requeue_after == 10
+
+
+def test_job_that_has_ended_does_not_miss_its_service_pod() -> None:
+    """The service pod is deleted before the MiniCluster reports the end."""
+    obj, cluster = launched_with_services("JobRunning")
+    after(obj, 10, named_cluster=cluster, pods=with_service(ServicePod.STARTED))
+    ended = PodCounts(ended=4, service=ServicePod.MISSING, has_large_service=True)
+    after(obj, 60, named_cluster=cluster, pods=ended)
+    assert "service pod" not in condition(obj, "PodsReady")["message"]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from cfo.controllers.flux.minicluster.plan import Plan
 from cfo.controllers.flux.minicluster.pods import desired_service_pod
 from cfo.controllers.flux.minicluster.resources import desired_job
 from cfo.controllers.flux.queue.model import Demand
-from cfo.controllers.flux.queue.shape import demand_of_job, demand_of_pod
+from cfo.controllers.flux.queue.shape import demand_of_job, demand_of_pod, needed_pods
 from cfo.runtime.objects import parse_quantity
 from cfo.runtime.objects.field import Path
 from cfo.runtime.objects.unstructured import Object
@@ -142,6 +143,34 @@ def test_no_layout_of_containers_requests_more_than_is_counted(
     assert counted_pods == pods
     for name, amount in requested.items():
         assert amount <= amounts.get(name, 0) <= amount + Decimal("0.001") * pods * 5, name
+
+
+@settings(max_examples=120, deadline=None, database=None, derandomize=True)
+@given(
+    resources=RESOURCES,
+    template=templates(),
+    size=SIZES,
+    defaults=st.builds(
+        _fields,
+        flux=st.one_of(st.none(), st.builds(_flux, ALLOWED)),
+        pod=st.one_of(st.none(), PODS),
+        size=SIZES,
+    ),
+)
+def test_a_pod_must_request_each_part_of_the_quota_of_a_job_that_is_not_elastic(
+    resources: Object | None, template: Object, size: int | None, defaults: Object
+) -> None:
+    """Devices count as a whole; of CPU and memory, a quarter must be requested."""
+    template = _fields(**{**template, "maxSize": None})
+    job = flux_job("job", size=size, resources=resources, template=template)
+    shapes = (orjson.dumps(job["spec"]), orjson.dumps(defaults))
+    demand = demand_of_job(*shapes)
+    needed = needed_pods(*shapes, NAMES)
+    assert needed.size + (needed.service is not None) == demand.pods
+    for name in NAMES:
+        amount = needed.pod.get(name, 0) * needed.size + (needed.service or {}).get(name, 0)
+        total = demand.resources.get(name, 0)
+        assert amount == total if "/" in name else total <= 4 * amount, name
 
 
 ESCAPES: dict[str, Object] = {

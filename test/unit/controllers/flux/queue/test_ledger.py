@@ -23,7 +23,7 @@ from cfo.controllers.flux.metrics import decision_seconds
 from cfo.controllers.flux.queue.admissions import Admissions
 from cfo.controllers.flux.queue.governance import Governance
 from cfo.controllers.flux.queue.ledger import Ledger, Totals
-from cfo.controllers.flux.queue.model import PodCounts, position_changed
+from cfo.controllers.flux.queue.model import PodCounts, ServicePod, position_changed
 from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime import Channel, SystemClock
 from cfo.runtime.cache.entry import EntryDecoder
@@ -783,6 +783,140 @@ def test_pods_must_request_the_defaults_and_what_the_setup_counts() -> None:
     setup["spec"]["resources"] = {"pods": "100"}
     queue.put(FLUX_SETUP, setup)
     assert queue.ledger.pods_of(key) == OWN
+
+
+SERVICE_GPUS = {"requests": {"example.com/gpu": "4", "cpu": "8"}}
+SERVICES = [
+    {"name": "db", "image": "i", "resources": SERVICE_GPUS},
+    {"name": "web", "image": "i", "resources": {"limits": {"example.com/gpu": "4"}}},
+]
+
+
+def service_pod(owner: str, phase: str = "Running", **requests: str) -> Object:
+    """Return a pod with this controller and these requests, of 8 GPUs by default."""
+    amounts = {"cpu": "2", "example.com/gpu": "8", **requests}
+    spec = {"containers": [{"resources": {"requests": amounts}}]}
+    metadata = pod_metadata("a-services", owner)
+    return {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "state"),
+    [
+        pytest.param(service_pod("cluster-a"), ServicePod.STARTED, id="runs"),
+        pytest.param(service_pod("cluster-a", "Pending"), ServicePod.PENDING, id="pending"),
+        pytest.param(service_pod("cluster-a", "Succeeded"), ServicePod.ENDED, id="succeeded"),
+        pytest.param(service_pod("cluster-a", "Failed"), ServicePod.ENDED, id="failed"),
+        pytest.param(
+            service_pod("cluster-a", **{"example.com/gpu": "7"}),
+            ServicePod.SMALL,
+            id="too few GPUs",
+        ),
+        pytest.param(service_pod("cluster-a", cpu="1"), ServicePod.SMALL, id="too little CPU"),
+        pytest.param(
+            service_pod("cluster-a", "Failed", cpu="1"), ServicePod.MISSING, id="small and ended"
+        ),
+        pytest.param(service_pod("other"), ServicePod.MISSING, id="of another MiniCluster"),
+        pytest.param(service_pod("uid-a"), ServicePod.MISSING, id="of the Job"),
+    ],
+)
+@pytest.mark.parametrize("is_first", [False, True])
+def test_only_the_service_pod_of_the_minicluster_with_its_requests_counts(
+    pod: Object, state: ServicePod, is_first: bool
+) -> None:
+    queue = Queue(resources=COUNTED)
+    key = NamespacedName("ns", "a")
+    if is_first:
+        queue.put(POD, pod)
+    put_job_with(queue, "a", HELD, size=1, resources=GPUS, template={"services": SERVICES})
+    queue.put_cluster("a", size=1)
+    queue.put_batch_job("a", parallelism=1)
+    queue.put(POD, pod)
+    counts = queue.ledger.pods_of(key)
+    assert counts is not None
+    assert (counts.service, counts.has_large_service) == (state, True)
+    queue.put_cluster("a", size=1, uid="recreated")
+    counts = queue.ledger.pods_of(key)
+    assert counts is not None
+    assert counts.service is ServicePod.MISSING
+
+
+@pytest.mark.parametrize(
+    ("amounts", "counted", "is_large"),
+    [
+        ({"cpu": "4", "example.com/gpu": "2"}, COUNTED, False),
+        ({"cpu": "5", "example.com/gpu": "2"}, COUNTED, True),
+        ({"cpu": "1", "example.com/gpu": "3"}, COUNTED, True),
+        ({"cpu": "1", "memory": "100Gi"}, COUNTED, False),
+        ({"cpu": "1", "memory": "100Gi"}, {"memory": "1Ti"}, True),
+    ],
+)
+def test_service_pod_is_large_if_it_requests_more_than_a_broker_of_what_counts(
+    amounts: dict[str, str], counted: dict[str, str], is_large: bool
+) -> None:
+    queue = Queue(resources=counted)
+    services = [{"name": "db", "image": "i", "resources": {"requests": amounts}}]
+    put_job_with(queue, "a", HELD, size=1, resources=GPUS, template={"services": services})
+    counts = queue.ledger.pods_of(NamespacedName("ns", "a"))
+    assert counts == PodCounts(service=ServicePod.MISSING, has_large_service=is_large)
+
+
+def test_job_is_reconciled_when_its_service_pod_has_changed() -> None:
+    queue = Queue(resources=COUNTED)
+    key = NamespacedName("ns", "a")
+    put_job_with(queue, "a", HELD, size=1, resources=GPUS, template={"services": SERVICES})
+    queue.put_cluster("a", size=1)
+    for change in ("Pending", "Running", "Succeeded", "deleted"):
+        queue.notified.clear()
+        if change == "deleted":
+            queue.remove(POD, "a-services")
+        else:
+            queue.put(POD, service_pod("cluster-a", change))
+        assert queue.notified == [key], change
+    queue.put(POD, service_pod("cluster-a"))
+    queue.notified.clear()
+    queue.put(POD, service_pod("cluster-a", cpu="3"))
+    assert queue.notified == []
+
+
+def next_namespace(queue: Queue, size: int) -> str:
+    """Return the namespace whose job of this size is admitted next: one that comes last, or that of a later job."""
+    put_job_with(queue, "next", size=size)
+    put_job_with(queue, "other", namespace="victim", size=size)
+    queue.decide()
+    (admitted,) = (
+        namespace
+        for namespace, name in (("ns", "next"), ("victim", "other"))
+        if queue.reason(name, namespace) == "Admitted"
+    )
+    return admitted
+
+
+@pytest.mark.parametrize(("has_service", "admitted"), [(False, "victim"), (True, "ns")])
+def test_namespace_of_a_job_without_its_service_pod_comes_last(
+    has_service: bool, admitted: str
+) -> None:
+    queue = Queue(max_size=2)
+    put_job_with(queue, "a", HELD, size=1, template={"services": [{"name": "db", "image": "i"}]})
+    queue.put_cluster("a", size=1)
+    queue.put_batch_job("a", parallelism=1)
+    put_pod_of(queue, "a-0")
+    if has_service:
+        queue.put(POD, service_pod("cluster-a", "Pending"))
+    queue.remove(FLUX_JOB, "a")
+    assert next_namespace(queue, 2) == admitted
+
+
+@pytest.mark.parametrize("size", [4, None])
+def test_namespace_of_a_job_with_a_smaller_minicluster_comes_last(size: int | None) -> None:
+    """Also if the job has the size of its FluxSetup."""
+    queue = Queue(max_size=4, mini_cluster={"size": 4})
+    put_job_with(queue, "a", HELD, size=size)
+    queue.put_cluster("a", size=1)
+    queue.put_batch_job("a", parallelism=1)
+    put_pod_of(queue, "a-0")
+    queue.remove(FLUX_JOB, "a")
+    assert next_namespace(queue, 4) == "victim"
 
 
 def put_job_with(
