@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from cfo.api.job_pods import JOB_UID_LABELS
 from cfo.runtime import (
+    JOB,
     POD,
     Client,
     Forbidden,
     Invalid,
     Object,
+    gvk_of,
     key_of,
     name_of,
     owner_reference,
@@ -39,16 +42,25 @@ async def refusal_of_pod(client: Client, obj: Object, template: Object) -> str:
 
 
 def _pod_of(obj: Object, template: Object) -> Object:
+    """Return a pod of ``obj``, without what ties it to a Job.
+
+    In namespaces of tenants, the API server lets only the Job controller write these labels and controller references,
+    and would give that as the reason.
+    """
+    is_job = gvk_of(obj) == JOB
     metadata = template.get("metadata") or {}
+    labels = metadata.get("labels") or {}
+    if is_job:
+        labels = {name: value for name, value in labels.items() if name not in JOB_UID_LABELS}
     return {
         "apiVersion": POD.api_version,
         "kind": POD.kind,
         "metadata": {
             "generateName": f"{name_of(obj)}-",
             "namespace": key_of(obj).namespace,
-            "labels": metadata.get("labels") or {},
+            "labels": labels,
             "annotations": metadata.get("annotations") or {},
-            "ownerReferences": [owner_reference(obj)],
+            "ownerReferences": [owner_reference(obj, controller=not is_job)],
         },
         "spec": template["spec"],
     }

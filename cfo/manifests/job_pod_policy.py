@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from cfo.api.job_pods import JOB_UID_LABELS
 from cfo.manifests.admission_policy import POLICY_API, match_constraints, writes_of
 from cfo.manifests.names import PREFIX, named
 from cfo.runtime import Object
@@ -29,10 +30,6 @@ NAME: Final = f"{PREFIX}-tenant-job-pods"
 
 SELECTORS_NAME: Final = f"{PREFIX}-tenant-job-selectors"
 
-UID_LABELS: Final = ("batch.kubernetes.io/controller-uid", "controller-uid")
-"""The labels with the uid of a Job. Selectors of Jobs have the first one, or the second one before Kubernetes 1.27."""
-
-
 _MAY_UPDATE_STATUS: Final = (
     "authorizer.group('batch').resource('jobs').subresource('status')"
     ".namespace(request.namespace).check('update').allowed()"
@@ -41,7 +38,7 @@ _MAY_UPDATE_STATUS: Final = (
 
 def _ties(pod: str) -> str:
     """Return the CEL expression for the ties of ``pod``, a CEL expression, to Jobs: a list of strings."""
-    names = ", ".join(f"'{label}'" for label in UID_LABELS)
+    names = ", ".join(f"'{label}'" for label in JOB_UID_LABELS)
     labels = (
         f"(has({pod}.metadata.labels) ? [{names}].filter(name, name in {pod}.metadata.labels)"
         f".map(name, name + '=' + {pod}.metadata.labels[name]) : [])"
@@ -56,7 +53,7 @@ def _ties(pod: str) -> str:
 
 def policies() -> list[Object]:
     """Return the policies, each with its binding to all namespaces with the label."""
-    labels = " and ".join(UID_LABELS)
+    labels = " and ".join(JOB_UID_LABELS)
     ties = {
         "matchConstraints": match_constraints([writes_of("", "pods")]),
         "variables": [

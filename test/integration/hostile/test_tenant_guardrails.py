@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.flux.names import FLUX_JOB, MINICLUSTER
+from cfo.controllers.appwrapper import transition
+from cfo.controllers.flux.minicluster import job_changes
 from cfo.manifests import guardrails
 from cfo.runtime.client.errors import APIError
 from cfo.runtime.objects.kinds import INGRESS, JOB, NETWORK_POLICY, POD
@@ -15,7 +20,14 @@ from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object, key_of
 from test.integration.hostile.attacks import ingress
 from test.support.appwrapper_environment import configuration as appwrapper_configuration
 from test.support.appwrapper_environment import job, pod, run_appwrapper_controllers, wrapper
-from test.support.flux_environment import flux_job, flux_setup, mini_cluster
+from test.support.flux_environment import (
+    FluxEnvironment,
+    condition,
+    flux_job,
+    flux_setup,
+    mini_cluster,
+    run_flux_controllers,
+)
 from test.support.inference_environment import new_stack
 from test.support.raycluster_environment import (
     PLAIN_SETTINGS,
@@ -270,6 +282,59 @@ async def test_job_controller_creates_adopts_and_orphans_pods_in_a_guarded_names
             return bool(found) and not any(found.values())
 
         await eventually(is_orphaned, "the pods of the Job are orphans")
+
+
+async def test_quota_is_reported_as_the_reason_why_pods_of_an_appwrapper_are_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transition, "_USUAL_CREATION", timedelta(seconds=1))
+    async with start_guarded_plane("job", pods="0") as tenants:
+        await suspended_job(tenants)
+        async with run_appwrapper_controllers(tenants, appwrapper_configuration()):
+            await tenants.attacker.create(of_attacker(wrapper(job())))
+
+            async def is_reported() -> bool:
+                stored = await tenants.client.get(
+                    APPWRAPPER, NamespacedName(ATTACKER, "w"), live=True
+                )
+                status = str(stored and stored.get("status"))
+                assert "written only by the Job controller" not in status
+                return "FailedCreate: Job j: " in status and "exceeded quota: " in status
+
+            await eventually(is_reported, "the quota as the reason")
+
+
+async def test_failed_jobs_make_room_for_the_pods_of_another_in_the_quota(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_changes, "USUAL_CREATION", timedelta(seconds=1))
+    async with start_guarded_plane("job", **{"count/pods": "1"}) as tenants:
+        await suspended_job(tenants)
+        env = FluxEnvironment(tenants.plane, tenants.client)
+        async with run_flux_controllers(env):
+            await tenants.client.create(of_attacker(flux_setup()))
+            await tenants.attacker.create(of_attacker(flux_job("kept", size=1)))
+            (kept,) = await eventually(lambda: env.pods(ATTACKER), "a pod")
+            container = {
+                "name": "kept",
+                "image": "flux",
+                "imageID": "flux",
+                "ready": False,
+                "restartCount": 0,
+                "state": {"terminated": {"exitCode": 3}},
+            }
+            failure = {"status": {"phase": "Failed", "containerStatuses": [container]}}
+            await tenants.client.patch(POD, key_of(kept), failure, subresource="status")
+            await env.wait_for(
+                lambda obj: condition(obj, "Succeeded").get("status") == "False",
+                "the failure",
+                name="kept",
+                namespace=ATTACKER,
+                gvk=FLUX_JOB,
+            )
+            assert await env.get(MINICLUSTER, "kept", ATTACKER)
+            await tenants.attacker.create(of_attacker(flux_job("other", size=1)))
+            await env.wait_until_removed(MINICLUSTER, "kept", ATTACKER)
 
 
 async def test_tenant_cannot_change_the_guardrails_except_network_policies() -> None:
