@@ -61,7 +61,9 @@ from cfo.runtime.objects.unstructured import (
     NamespacedName,
     Object,
     annotations_of,
+    key_of,
     name_of,
+    new_object,
     uid_of,
 )
 from cfo.version import CONFIG_MAP_NAME
@@ -276,6 +278,67 @@ async def test_mixed_clusters_are_planned_and_migrated(
             assert "20 RayClusters: 0 to change, 4 blocked" in again.stdout
             for name in BLOCKED:
                 assert f"RayCluster {NAMESPACE}/{name} " in again.stdout
+
+
+def in_namespace(namespace: str, cluster: Object) -> Object:
+    """Return ``cluster`` in ``namespace``."""
+    return {**cluster, "metadata": {**cluster["metadata"], "namespace": namespace}}
+
+
+async def test_pod_that_has_only_the_label_of_a_raycluster_does_not_delay_its_migration(
+    tmp_path: Path,
+) -> None:
+    async with environment() as env:
+        cluster = injected(user_cluster("rc", suspend=True), oauth=False)
+        await create(env, cluster, oauth=False)
+        labels = {POD_CLUSTER_LABEL: "rc"}
+        spec = {"containers": [{"name": "c", "image": "i"}]}
+        await env.create(new_object(POD, "imitation", NAMESPACE, labels=labels, spec=spec))
+        applied = await run(env, tmp_path, *TO_KUBERAY, "-A", "--apply", "--timeout", "1s")
+        assert applied.exit_code == 3, applied.output  # its policies are kept
+        assert "wait until its pods are deleted" not in applied.stdout
+        assert "tlsOptions" in (await env.get(RAY_CLUSTER, "rc", NAMESPACE))["spec"]
+
+
+async def test_raycluster_that_does_not_stop_fails_and_all_others_are_migrated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applying, "_POLL_SECONDS", 0.01)
+    arguments = (*TO_KUBERAY, "-A", "--apply", "--allow-downtime", "--timeout", "10s")
+    async with environment() as env:
+        for namespace in ("a", "b"):
+            await env.create_namespace(namespace)
+        names = [("a", "stuck"), ("a", "next"), ("b", "running"), ("b", "suspended")]
+        for namespace, name in names:
+            cluster = user_cluster(name, suspend=name == "suspended")
+            await create(env, in_namespace(namespace, injected(cluster, oauth=False)), oauth=False)
+        async with run_kuberay(env):
+            pods = await env.client.list(
+                POD, namespace="a", label_selector=f"{POD_CLUSTER_LABEL}=stuck", live=True
+            )
+            held = key_of(pods[0])
+            await env.client.patch(POD, held, {"metadata": {"finalizers": ["example.com/hold"]}})
+            applied = await run(env, tmp_path, *arguments)
+            assert applied.exit_code == 1, applied.output
+            failure = f"RayCluster a/stuck: pod {held.name} still exists after 10 s, so it stays suspended"
+            assert failure in applied.stderr
+            assert "1 RayCluster failed" in applied.stderr
+            for namespace, name in names:
+                stored = await env.get(RAY_CLUSTER, name, namespace)
+                is_stuck = name == "stuck"
+                assert ("tlsOptions" in stored["spec"]) is not is_stuck, name
+                assert bool(stored["spec"].get("suspend")) is (is_stuck or name == "suspended"), (
+                    name
+                )
+            done = applied.stdout
+            assert done.index("b/suspended: remove") < done.index(": suspend\n")
+
+            await env.client.patch(POD, held, {"metadata": {"finalizers": None}})
+            again = await run(env, tmp_path, *arguments)
+            assert again.exit_code in (0, 3), again.output
+            stored = await env.get(RAY_CLUSTER, "stuck", "a")
+            assert "tlsOptions" in stored["spec"]
+            assert stored["spec"]["suspend"] is False
 
 
 async def test_takeover_depends_on_the_configuration_of_the_operator_that_is_installed(
@@ -548,7 +611,7 @@ async def test_interruption_at_any_write_is_continued(monkeypatch: pytest.Monkey
             for obj in operator_objects(stored):
                 if obj["kind"] not in ("Route", "Service"):  # deleted like the other kinds
                     await env.create(obj)
-            await eventually(lambda: Observer(env.client).has_pods(stored))  # noqa: B023
+            await eventually(lambda: Observer(env.client).pod_of(stored))  # noqa: B023
             condition = {
                 "type": MUTUAL_TLS,
                 "status": "True",

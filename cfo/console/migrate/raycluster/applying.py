@@ -14,6 +14,7 @@ from cfo.console.migrate.raycluster.children import is_operators_binding, title
 from cfo.console.migrate.raycluster.observation import Observer
 from cfo.console.migrate.raycluster.planning import Options, plan_safely
 from cfo.console.migrate.raycluster.steps import Action, ObjectPlan, Step
+from cfo.console.migrate.raycluster.stop_limit import StopLimit
 from cfo.runtime import (
     Client,
     Conflict,
@@ -21,6 +22,7 @@ from cfo.runtime import (
     Object,
     gvk_of,
     key_of,
+    namespace_of,
     resource_version_of,
     uid_of,
 )
@@ -33,10 +35,6 @@ _POLL_SECONDS = 0.5
 
 class StepFailed(Exception):
     """A step cannot be executed; the message is one line."""
-
-
-class PodsRemain(Exception):
-    """The pods of a suspended RayCluster were not deleted in time, so no other one may be suspended; one line."""
 
 
 class Executor:
@@ -59,12 +57,14 @@ class Executor:
         self._options = options
         self._report = report
         self._timeout = timeout
+        self._limit = StopLimit()
 
-    async def migrate(self, key: NamespacedName) -> ObjectPlan | None:
+    async def migrate(self, key: NamespacedName, *, may_wait: bool = True) -> ObjectPlan | None:
         """Plan a RayCluster and execute the steps, until none is left; return the last plan.
 
-        Returns ``None`` if the RayCluster does not exist any more. Raises :class:`StepFailed`, :class:`PodsRemain`, and
-        the errors of the client.
+        A plan that waits for pods is not executed without ``may_wait``, and blocked after too many others have not
+        stopped (:class:`.StopLimit`). Returns ``None`` if the RayCluster does not exist any more. Raises
+        :class:`StepFailed`, and the errors of the client.
         """
         plan = None
         for _ in range(_ROUNDS):
@@ -72,7 +72,11 @@ class Executor:
             if observed is None:
                 return None
             plan = plan_safely(observed, self._options)
-            if not plan.steps:
+            if plan.waits and may_wait:
+                reason = self._limit.reason_against(plan)
+                if reason:
+                    plan.block(reason)
+            if not plan.steps or (plan.waits and not may_wait):
                 break
             await self._execute(plan)
         return plan
@@ -125,11 +129,19 @@ class Executor:
                 raise StepFailed(f"{title(binding)} still exists, so the finalizer is kept")
 
     async def _wait_for_pods(self, cluster: Object) -> None:
-        with anyio.move_on_after(self._timeout):
-            while await self._observer.has_pods(cluster):  # noqa: ASYNC110 (no informer is used here)
-                await anyio.sleep(_POLL_SECONDS)
+        pod = await self._observer.pod_of(cluster)
+        if pod is None:
             return
-        raise PodsRemain(
-            f"RayCluster {key_of(cluster)}: its pods still exist after {self._timeout:g} s, so no other RayCluster is "
-            "suspended; run the command again to continue"
+        with anyio.move_on_after(self._timeout):
+            while pod is not None:
+                await anyio.sleep(_POLL_SECONDS)
+                pod = await self._observer.pod_of(cluster)
+        if pod is None:
+            self._limit.record_stopped()
+            return
+        self._limit.record_failure(cluster)
+        describe = f"kubectl -n {namespace_of(cluster)} get pod {pod} -o yaml"
+        raise StepFailed(
+            f"pod {pod} still exists after {self._timeout:g} s, so it stays suspended and is not changed; check "
+            f"KubeRay, and the pod's finalizers and node ({describe}), and run the command again"
         )

@@ -11,7 +11,7 @@ from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.config.kuberay import KubeRayConfiguration, ProfileTable
 from cfo.config.section import ConfigurationError
 from cfo.console.counts import counted
-from cfo.console.errors import CommandFailed, InvalidInput, echo, one_line, remedy_of
+from cfo.console.errors import InvalidInput, echo, one_line, remedy_of
 from cfo.console.execution import (
     CONTEXT,
     YES,
@@ -20,7 +20,7 @@ from cfo.console.execution import (
     run_with_client,
     timeout_option,
 )
-from cfo.console.migrate.raycluster.applying import Executor, PodsRemain, StepFailed
+from cfo.console.migrate.raycluster.applying import Executor, StepFailed
 from cfo.console.migrate.raycluster.injected import known_settings
 from cfo.console.migrate.raycluster.observation import Observer
 from cfo.console.migrate.raycluster.obstacles import find_operator, obstacles
@@ -187,8 +187,6 @@ def command(
     except ConfigurationError as error:
         reason = " ".join(str(error).split())
         raise InvalidInput(f"the operator's configuration: {reason}") from None
-    except PodsRemain as error:
-        raise CommandFailed(str(error)) from None
     raise SystemExit(exit_code)
 
 
@@ -244,28 +242,61 @@ async def _show(observer: Observer, keys: Iterable[NamespacedName], options: Opt
     return _echo_summary(totals)
 
 
+class _Progress:
+    """What a run has done so far."""
+
+    def __init__(self) -> None:
+        self.totals = Totals()
+        self.left: list[str] = []
+        self.failed = 0
+
+    def add(self, plan: ObjectPlan) -> None:
+        self.totals.add(plan)
+        if plan.is_incomplete:
+            self.left += plan_lines(plan)
+
+    def add_failure(self, key: NamespacedName, error: Exception) -> None:
+        self.failed += 1
+        echo(f"RayCluster {key}: {' '.join(str(error).split())}", err=True)
+
+
 async def _apply(executor: Executor, keys: Sequence[NamespacedName]) -> int:
-    """Migrate the RayClusters, and print what was done and what is left; return the exit code."""
-    totals = Totals()
-    left: list[str] = []
-    failed = 0
+    """Migrate the RayClusters, and print what was done and what is left; return the exit code.
+
+    Those whose pods have to be deleted come last, so that the others wait for none of them.
+    """
+    progress = _Progress()
+    waiting: list[NamespacedName] = []
     for key in keys:
-        try:
-            plan = await executor.migrate(key)
-        except (APIError, TransportError, DiscoveryIncomplete, StepFailed) as error:
-            failed += 1
-            echo(f"RayCluster {key}: {' '.join(str(error).split())}", err=True)
+        plan = await _migrate(executor, key, progress, may_wait=False)
+        if plan is None:
             continue
+        if plan.waits:
+            waiting.append(key)
+        else:
+            progress.add(plan)
+    for key in waiting:
+        plan = await _migrate(executor, key, progress, may_wait=True)
         if plan is not None:
-            totals.add(plan)
-            left += plan_lines(plan) if plan.is_incomplete else ()
-    for line in left:
+            progress.add(plan)
+    for line in progress.left:
         echo(line)
-    exit_code = _echo_summary(totals)
-    if failed:
-        echo(f"{counted(failed, 'RayCluster')} failed", err=True)
+    exit_code = _echo_summary(progress.totals)
+    if progress.failed:
+        echo(f"{counted(progress.failed, 'RayCluster')} failed", err=True)
         return 1
     return exit_code
+
+
+async def _migrate(
+    executor: Executor, key: NamespacedName, progress: _Progress, *, may_wait: bool
+) -> ObjectPlan | None:
+    """Migrate one RayCluster; return its last plan, or ``None`` if it does not exist or its migration failed."""
+    try:
+        return await executor.migrate(key, may_wait=may_wait)
+    except (APIError, TransportError, DiscoveryIncomplete, StepFailed) as error:
+        progress.add_failure(key, error)
+        return None
 
 
 async def _show_takeover(

@@ -36,6 +36,7 @@ from cfo.runtime import (
     NotFound,
     Object,
     UnknownKind,
+    is_controlled_by,
     key_of,
     name_of,
     namespace_of,
@@ -90,7 +91,7 @@ class Observer:
             for obj in found:
                 children[uid_of(obj)] = obj
         bindings = await self.bindings_of(cluster)
-        has_pods = not is_suspended(cluster) or await self.has_pods(cluster)
+        has_pods = not is_suspended(cluster) or await self.pod_of(cluster) is not None
         return ObservedCluster(cluster, tuple(children.values()), tuple(bindings), has_pods)
 
     async def bindings_of(self, cluster: Object) -> list[Object]:
@@ -105,10 +106,18 @@ class Observer:
                 found.append(binding)
         return [binding for binding in found if is_binding_of(binding, cluster)]
 
-    async def has_pods(self, cluster: Object) -> bool:
-        """Return whether a pod of the RayCluster exists."""
+    async def pod_of(self, cluster: Object) -> str | None:
+        """Return the name of a pod that the RayCluster controls; ``None`` if there is none.
+
+        Anyone who can create pods can write the label to others, which KubeRay may never delete.
+        """
         selector = f"{POD_CLUSTER_LABEL}={label_value(name_of(cluster))}"
-        return bool(await self._select(POD, key_of, namespace_of(cluster), selector))
+
+        def name_of_own(pod: Object) -> str | None:
+            return name_of(pod) if is_controlled_by(pod, cluster) else None
+
+        names = await self._select(POD, name_of_own, namespace_of(cluster), selector)
+        return min(names, default=None)
 
     async def kuberay(self, features: Iterable[str]) -> KubeRay:
         """Return what the installed KubeRay supports; the feature gates of ``features`` are enabled."""

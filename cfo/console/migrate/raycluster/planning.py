@@ -84,7 +84,7 @@ class ObservedCluster:
     """A RayCluster and the objects around it.
 
     ``children``: the objects of its namespace that have its label, from either operator or KubeRay. ``bindings``: the
-    ClusterRoleBindings that have its labels or its name. ``has_pods``: whether any pod of it exists.
+    ClusterRoleBindings that have its labels or its name. ``has_pods``: whether it controls any pod.
     """
 
     cluster: Object

@@ -61,6 +61,18 @@ class ObjectPlan:
         """Whether something is left to do, for this command or for the administrator."""
         return bool(self.steps or self.blockers or self.kept)
 
+    @property
+    def waits(self) -> bool:
+        """Whether a step waits for the deletion of pods."""
+        return any(step.action == Action.WAIT_FOR_PODS for step in self.steps)
+
+    def block(self, reason: str) -> None:
+        """Let none of the steps happen."""
+        self.blockers.append(reason)
+        self.prevented = [step.text for step in self.steps]
+        self.steps = []
+        self.kept = []
+
 
 @dataclass(slots=True)
 class Totals:

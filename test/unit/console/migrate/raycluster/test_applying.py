@@ -1,4 +1,4 @@
-"""The executor: conflicts are planned again, errors are raised, pods that stay end the run."""
+"""The executor: conflicts are planned again, errors are raised, pods that stay fail one RayCluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from cfo.console.migrate.raycluster import applying
-from cfo.console.migrate.raycluster.applying import Executor, PodsRemain, StepFailed
+from cfo.console.migrate.raycluster.applying import Executor, StepFailed
 from cfo.console.migrate.raycluster.planning import ObservedCluster
 from cfo.console.migrate.raycluster.steps import ObjectPlan
 from cfo.runtime.client.errors import Conflict, Forbidden
@@ -50,8 +50,8 @@ class Server:
         self.state = ObservedCluster(self.state.cluster, kept, bindings, has_pods=self.pods)
         return True
 
-    async def has_pods(self, _: Object) -> bool:
-        return self.pods
+    async def pod_of(self, _: Object) -> str | None:
+        return "rc-head" if self.pods else None
 
     async def bindings_of(self, _: Object) -> list[Object]:
         return list(self.state.bindings)
@@ -116,10 +116,16 @@ async def test_finalizer_stays_while_a_binding_exists() -> None:
     assert "finalizers" in server.state.cluster["metadata"]
 
 
-async def test_pods_that_are_not_deleted_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pods_that_are_not_deleted_fail_their_raycluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(applying, "_POLL_SECONDS", 0.001)
     server = new_server(has_pods=True)
-    with pytest.raises(PodsRemain, match=r"its pods still exist after 0\.01 s"):
+    with pytest.raises(StepFailed) as caught:
         await migrate(server)
+    assert str(caught.value) == (
+        "pod rc-head still exists after 0.01 s, so it stays suspended and is not changed; check KubeRay, and the pod's "
+        "finalizers and node (kubectl -n team-a get pod rc-head -o yaml), and run the command again"
+    )
     assert server.deleted == []
     assert server.state.cluster["spec"]["suspend"] is True
