@@ -22,6 +22,7 @@ _MAX_LENGTH: Final = 64
 """The length up to which a quantity is read; a longer one counts as more than any quota."""
 
 _ALWAYS_COUNTED: Final = ("cpu", "memory", "ephemeral-storage")
+_COUNTED_BY_QUEUES: Final = frozenset({"cpu", "memory"})
 _MAX_RESOURCES: Final = 32
 """How many resources of a pod count. No node has more, so a pod that requests more runs nowhere."""
 
@@ -139,6 +140,14 @@ def least_requests(requests: Mapping[str, int], counted: Container[str]) -> dict
         if amount and name in counted:
             least[name] = amount if is_device(name) else -(-amount // _SHARE)
     return least
+
+
+def counts_in_queues(resource: str) -> bool:
+    """Return whether pods must request what a queue has admitted of a resource: CPU, memory and all devices.
+
+    Only administrators know which ones a queue counts.
+    """
+    return resource in _COUNTED_BY_QUEUES or is_device(resource)
 
 
 def is_device(resource: str) -> bool:

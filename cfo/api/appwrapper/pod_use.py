@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import orjson
 
 from cfo.api.appwrapper.inference import expected_pods
 from cfo.api.appwrapper.kinds import TRAIN_JOB, kind_of
-from cfo.api.appwrapper.podsets import (
-    SUBMITTER_PATH,
-    PodSetError,
-    is_submitter,
-    pod_template_at,
-)
+from cfo.api.appwrapper.podsets import PodSetError, pod_template_at
 from cfo.api.appwrapper.train_jobs import requested_nodes
-from cfo.api.pod_requests import is_device, least_requests, remembered, requests_of_spec
+from cfo.api.pod_requests import (
+    counts_in_queues,
+    least_requests,
+    remembered,
+    requests_of_spec,
+)
 from cfo.runtime import Object
-
-_COUNTED: Final = frozenset({"cpu", "memory"})
-"""The resources that count, with all devices. Only administrators know which ones a queue counts."""
 
 
 class LeastUse(msgspec.Struct, frozen=True):
@@ -58,22 +55,6 @@ def _pods(template: Object, pod_sets: Iterable[Mapping[str, Any]]) -> Iterator[t
         yield pods, pod_template_at(template, path)["spec"]
 
 
-def submitter_use(template: Object, pod_sets: Iterable[Mapping[str, Any]]) -> LeastUse | None:
-    """Return what the pod that submits a RayJob must request; ``None`` if none was admitted with the component."""
-    if not any(is_submitter(kind_of(template), pod_set) for pod_set in pod_sets):
-        return None
-    return remembered(_submitter_use, orjson.dumps(template))
-
-
-def _submitter_use(encoded: bytes) -> LeastUse | None:
-    try:
-        spec = pod_template_at(orjson.loads(encoded), SUBMITTER_PATH)["spec"]
-    except PodSetError:  # admission rejects it
-        return None
-    return LeastUse(1, _least(spec))
-
-
 def _least(spec: Mapping[str, Any]) -> Mapping[str, int]:
     requests = requests_of_spec(spec)
-    counted = _COUNTED.union(filter(is_device, requests))
-    return least_requests(requests, counted)
+    return least_requests(requests, set(filter(counts_in_queues, requests)))

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from cfo.api.appwrapper.names import PODS_READY, RESOURCES_DEPLOYED, Phase, has_quota
-from cfo.api.appwrapper.pod_use import LeastUse, submitter_use
-from cfo.api.pod_requests import has_requests, requested_of, requests_of_pod
+from cfo.api.appwrapper.pod_use import LeastUse
+from cfo.api.pod_requests import requested_of, requests_of_pod
 from cfo.controllers.appwrapper.components import Component
 from cfo.controllers.appwrapper.decision import (
     MAX_NAME_LENGTH,
@@ -27,7 +27,7 @@ from cfo.controllers.appwrapper.decision import (
     own_pods_from,
 )
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
-from cfo.controllers.appwrapper.pod_use import has_started, is_of_one, uses_of
+from cfo.controllers.appwrapper.pod_use import is_of_one, uses_of
 from cfo.controllers.appwrapper.pods import WrapperPod
 from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.workload import holds_quota
@@ -46,7 +46,7 @@ class QuotaUse(Enum):
     REQUESTED = auto()
     """Its pods request some of each resource, also if they wait for a node or an image."""
     UNUSED = auto()
-    """There is a resource of which no pod that is known to run or wait requests anything, or an unused part."""
+    """No pod that is known to run or wait requests some of a resource, or a component has completed without pods."""
     NOT_LISTED = auto()
     """The cache leaves out pods of its namespace, and they are not listed yet: what was known last applies."""
     UNKNOWN = auto()
@@ -113,37 +113,15 @@ def use_of_quota(observation: WrapperObservation) -> QuotaUse:
 
 
 def unused_parts(observation: WrapperObservation) -> list[str]:
-    """Return which parts of the quota its pods have never used, and nothing else gives back.
-
-    These are components that have completed without pods, as users can let them, and once the pods are ready, pods
-    that submit a RayJob.
-    """
-    is_ready = is_true(_stored_status(observation).get("conditions"), PODS_READY)
-    parts: list[str] = []
-    for component in observation.components:
-        obj = observation.objects[component.index]
-        if obj is None or not component.expected_pods:
-            continue
-        name = printable(component.display_name, MAX_NAME_LENGTH)
-        if obj.completed:
-            if not component.has_started:
-                parts.append(f"{name} has completed without pods that used the quota")
-        elif is_ready and not _has_submitter(observation, component):
-            parts.append(f"the pod that submits {name} has not started")
-    return parts
-
-
-def _has_submitter(observation: WrapperObservation, component: Component) -> bool:
-    """Return whether the pod that submits a RayJob has started, unless none was admitted."""
-    template = observation.wrapper["spec"]["components"][component.index]["template"]
-    use = submitter_use(template, component.pod_sets)
-    if use is None:
-        return True
-    return any(
-        has_requests(requests_of_pod(pod.shape), use.requests)
-        for pod in observation.pods
-        if pod.ancestor and pod.is_read and (has_started(pod) or pod.phase == "Failed")
-    )
+    """Return which components have completed without pods, as users can let them: they never used their quota."""
+    return [
+        f"{printable(component.display_name, MAX_NAME_LENGTH)} has completed without pods that used the quota"
+        for component, obj in zip(observation.components, observation.objects, strict=True)
+        if component.expected_pods
+        and not component.has_started
+        and obj is not None
+        and obj.completed
+    ]
 
 
 def _use_without_quota(observation: WrapperObservation) -> QuotaUse:

@@ -38,6 +38,7 @@ from cfo.api.appwrapper.podsets import (
     too_large,
 )
 from cfo.api.appwrapper.quota import check_added_pods, uncounted_additions
+from cfo.api.appwrapper.submitters import submitter_errors
 from cfo.api.appwrapper.train_jobs import queue_errors
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.raycluster.spec_warnings import request_warnings
@@ -462,6 +463,7 @@ def _queue_errors(component: Mapping[str, Any], path: Path) -> Iterator[FieldErr
             where, "Ray's autoscaler can add pods, so the queue must know the greatest number"
         )
     yield from queue_errors(component, path)
+    yield from submitter_errors(component, path)
 
 
 def _count(template: Object, pod_sets: list[Object]) -> int:

@@ -269,41 +269,6 @@ def test_ready_appwrapper_of_an_earlier_version_has_used_its_quota(*, ready: boo
     assert started_components(with_decided_status(obj, decision)) == []
 
 
-def ray_job() -> Object:
-    """Return an AppWrapper of a RayJob with a head pod and a pod with GPUs that submits it; its pods are ready."""
-    head = {"rayStartParams": {}, "template": pod_template(cpu="8")}
-    spec = {"submitterPodTemplate": pod_template(**BIG), "rayClusterSpec": {"headGroupSpec": head}}
-    obj = wrapper("Job")
-    obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
-    obj["spec"]["components"][0]["template"] = {
-        "apiVersion": "ray.io/v1",
-        "kind": "RayJob",
-        "metadata": {"name": "r"},
-        "spec": spec,
-    }
-    return with_created_components(obj)
-
-
-@pytest.mark.parametrize(
-    ("submitter", "expected"),
-    [
-        pytest.param([], QuotaUse.UNUSED, id="missing"),
-        pytest.param([requesting("Pending", **BIG)], QuotaUse.UNUSED, id="waits"),
-        pytest.param([requesting("Running", cpu="8")], QuotaUse.UNUSED, id="tiny"),
-        pytest.param([requesting("Running", **BIG)], QuotaUse.RUNNING, id="runs"),
-        pytest.param([requesting("Failed", **BIG)], QuotaUse.RUNNING, id="is retried"),
-        pytest.param([requesting("Succeeded", **BIG)], QuotaUse.RUNNING, id="has succeeded"),
-    ],
-)
-def test_quota_of_the_pod_that_submits_a_ray_job_is_used_once_the_pods_are_ready(
-    submitter: list[WrapperPod], expected: QuotaUse
-) -> None:
-    obj = ray_job()
-    assert use(obj, [CPU_ONLY]) is QuotaUse.REQUESTED
-    obj = with_condition(obj, PODS_READY, "True")
-    assert use(obj, [CPU_ONLY, *submitter]) is expected
-
-
 def test_pods_that_are_not_listed_yet_may_use_the_quota() -> None:
     obj = running()
     assert use(obj, [], knowledge=PodKnowledge.LEFT_OUT) is QuotaUse.NOT_LISTED
