@@ -75,9 +75,11 @@ _IMAGE = re.compile(r"[\w][\w.:/-]*(@sha256:[0-9a-f]{64})?", re.ASCII)
 )
 @click.option(
     "--tenant",
+    "tenants",
+    multiple=True,
     metavar="NAMESPACE",
     help="Print what protects a namespace of tenants instead: quota, default requests, NetworkPolicies, Pod Security "
-    "admission, and the policy of the component reserved-hosts, which is for the whole cluster.",
+    "admission, and the policy of the component reserved-hosts, which is for the whole cluster. Repeatable.",
 )
 @click.option(
     "--quota",
@@ -97,28 +99,22 @@ def command(
     components: tuple[str, ...],
     roles_only: bool,
     api_servers: tuple[str, ...],
-    tenant: str | None,
+    tenants: tuple[str, ...],
     quotas: tuple[str, ...],
 ) -> None:
     """Print the manifests that install the operator.
 
     To install it, pipe them into: kubectl apply --server-side -f -
     """
-    if tenant is not None:
-        if not is_dns_label(tenant):
-            raise InvalidInput(f"--tenant: {tenant!r}: must be a lower-case DNS label")
+    if tenants:
         if components or api_servers or additional or roles_only or watch_namespaces:
             raise InvalidInput(
                 "--tenant: must not be combined with --with, --api-server-cidr, --additional, --roles-only or "
                 "--watch-namespace"
             )
-        if _is_of_the_system(tenant) or tenant == namespace:
-            raise InvalidInput(
-                f"--tenant: {tenant}: must be a namespace of tenants, because quota and NetworkPolicies can stop what "
-                f"runs there: not {namespace} of the operator (--namespace), openshift, or a name that begins with "
-                "kube- or openshift-"
-            )
-        _print(guardrails.render(tenant, _adapted(quotas)))
+        for tenant in tenants:
+            _check_tenant(tenant, namespace)
+        _print(guardrails.render(tuple(dict.fromkeys(tenants)), _adapted(quotas)))
         return
     if quotas:
         raise InvalidInput("--quota: requires --tenant")
@@ -275,6 +271,18 @@ def _check_additional(part: Mapping[str, Any], components: Iterable[str]) -> Non
         parse(yaml.safe_dump(configuration(part)))
     except ConfigurationError as error:
         raise InvalidInput(f"--additional: {error}") from None
+
+
+def _check_tenant(tenant: str, namespace: str) -> None:
+    """Raise :class:`InvalidInput` unless ``tenant`` can be a namespace of tenants; ``namespace`` is the operator's."""
+    if not is_dns_label(tenant):
+        raise InvalidInput(f"--tenant: {tenant!r}: must be a lower-case DNS label")
+    if _is_of_the_system(tenant) or tenant == namespace:
+        raise InvalidInput(
+            f"--tenant: {tenant}: must be a namespace of tenants, because quota and NetworkPolicies can stop what runs "
+            f"there: not {namespace} of the operator (--namespace), openshift, or a name that begins with kube- or "
+            "openshift-"
+        )
 
 
 def _print(objects: list[Object]) -> None:

@@ -6,7 +6,7 @@ to change NetworkPolicies, so these protect a tenant only from the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from cfo.api.quantity import format_quantity
@@ -141,15 +141,17 @@ def namespaced(namespace: str = "", adapted: Mapping[str, str] | None = None) ->
     return [quota(namespace, adapted), limit_range(namespace), *network_policies(namespace)]
 
 
-def render(namespace: str, adapted: Mapping[str, str] | None = None) -> list[Object]:
-    """Return everything for ``namespace``: the Namespace with its labels, its objects, and the policies.
+def render(namespaces: Iterable[str], adapted: Mapping[str, str] | None = None) -> list[Object]:
+    """Return everything for ``namespaces``: each Namespace with its labels, its objects, and the policies.
 
-    The policies are for the whole cluster. ``adapted``: the other numbers of the quota.
+    The policies are for the whole cluster. ``adapted``: the other numbers of the quotas.
     """
-    labelled = named("v1", "Namespace", namespace)
-    labelled["metadata"]["labels"] = dict(NAMESPACE_LABELS)
-    policies = [*job_pod_policy.policies(), *host_policy.policy()]
-    return [labelled, *namespaced(namespace, adapted), *policies]
+    objects: list[Object] = []
+    for namespace in namespaces:
+        labelled = named("v1", "Namespace", namespace)
+        labelled["metadata"]["labels"] = dict(NAMESPACE_LABELS)
+        objects += [labelled, *namespaced(namespace, adapted)]
+    return [*objects, *job_pod_policy.policies(), *host_policy.policy()]
 
 
 def _guardrail(api_version: str, kind: str, name: str, namespace: str, **spec: Any) -> Object:

@@ -1071,7 +1071,7 @@ async def test_server_side_apply_has_no_conflict_after_a_client_side_apply() -> 
     objects = [
         *render(components=COMPONENTS, api_servers=["192.0.2.0/28"]),
         *render("codeflare-b", part={"watchNamespaces": ["team"]}),
-        *guardrails.render("team"),
+        *guardrails.render(["team"]),
     ]
     async with start_environment() as environment:
         first = environment.client.with_field_manager("kubectl-client-side-apply")

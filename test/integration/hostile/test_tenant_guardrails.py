@@ -51,7 +51,7 @@ async def start_guarded_plane(*controllers: str, **hard: str) -> AsyncIterator[T
         controllers=(*CONTROLLERS, "resourcequota", *controllers)
     ) as tenants:
         quota = guardrails.quota(ATTACKER)
-        for obj in guardrails.render(ATTACKER):
+        for obj in guardrails.render([ATTACKER]):
             if obj["kind"] != quota["kind"]:
                 await tenants.client.apply(obj)
         quota["spec"]["hard"] |= hard
@@ -339,7 +339,7 @@ async def test_failed_jobs_make_room_for_the_pods_of_another_in_the_quota(
 
 async def test_tenant_cannot_change_the_guardrails_except_network_policies() -> None:
     async with start_guarded_plane() as tenants:
-        for obj in guardrails.render(ATTACKER):
+        for obj in guardrails.render([ATTACKER]):
             if obj["kind"] == "NetworkPolicy":
                 continue
             with pytest.raises(APIError, match="forbidden"):

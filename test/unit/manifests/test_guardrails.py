@@ -59,8 +59,25 @@ def test_command_prints_the_guardrails_of_a_namespace() -> None:
     code, text = output("--tenant", "team-a")
     objects: list[dict[str, Any]] = list(yaml.safe_load_all(text))
     assert code == 0
-    assert objects == guardrails.render("team-a")
+    assert objects == guardrails.render(["team-a"])
     assert {obj["metadata"].get("namespace", "team-a") for obj in objects} == {"team-a"}
+
+
+def test_command_prints_the_guardrails_of_several_namespaces() -> None:
+    code, text = output("--tenant", "team-a", "--tenant", "team-b", "--tenant", "team-a")
+    assert code == 0
+    objects: list[dict[str, Any]] = list(yaml.safe_load_all(text))
+    keys = [
+        (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"])
+        for each in objects
+    ]
+    assert len(keys) == len(set(keys))
+    names = [name for kind, _, name in keys if kind == "Namespace"]
+    quotas = [namespace for kind, namespace, _ in keys if kind == "ResourceQuota"]
+    assert (names, quotas) == (["team-a", "team-b"], ["team-a", "team-b"])
+    code, text = output("--tenant", "team-a", "--tenant", "kube-system")
+    assert code == 2
+    assert "--tenant: kube-system" in text
 
 
 def test_numbers_of_the_quota_are_adapted_and_the_others_stay() -> None:
