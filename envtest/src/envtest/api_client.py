@@ -298,6 +298,10 @@ class APIClient:
                 return ""
         listed = await self.get(f"/apis/{group}/{version}")
         if listed.code == 404:
+            in_group = await self.get(f"/apis/{group}")
+            if in_group.code == 200:
+                served = ", ".join(found["version"] for found in in_group.body["versions"])
+                return f"{group}/{version} is not served, only {served}: use that, or serve it in the CRD"
             return f"{group}/{version} is not served: install the CRD of {resource}"
         if listed.code != 200:
             return ""

@@ -234,9 +234,14 @@ class _Checker:
         reason = not_served(api_version, kind, self._version)
         if reason:
             return "error", "apiVersion", f"{api_version} {kind} {reason}"
-        if is_builtin_group(api_version.rpartition("/")[0]):
-            hint = hint_about(self._api_server.core.registry.similar_kinds(kind))
-            return "error", "kind", f"{api_version} has no kind {kind}{hint}"
+        group = api_version.rpartition("/")[0]
+        similar = self._api_server.core.registry.similar_kinds(kind)
+        if is_builtin_group(group):
+            return "error", "kind", f"{api_version} has no kind {kind}{hint_about(similar)}"
+        in_group = [each for each in similar if each.startswith(f"{group}/")]
+        if in_group:
+            # Another version, or the kind in another case.
+            return "error", "kind", f"no CRD serves {api_version} {kind}{hint_about(in_group)}"
         return (
             "error" if self._strict else "warning",
             "",

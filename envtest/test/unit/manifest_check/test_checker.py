@@ -301,6 +301,14 @@ CASES = {
         "{apiVersion: example.com/v1, kind: Toy, metadata: {name: t}}",
         ["1: warning: no CRD for example.com/v1 Toy: not checked"],
     ),
+    "custom resource of a version without a CRD": (
+        "{apiVersion: example.com/v2, kind: Toy, metadata: {name: t}}\n---\n" + CRD,
+        ["1: error: kind: no CRD serves example.com/v2 Toy; use example.com/v1 Toy"],
+    ),
+    "custom resource in lower case": (
+        "{apiVersion: example.com/v1, kind: toy, metadata: {name: t}}\n---\n" + CRD,
+        ["1: error: kind: no CRD serves example.com/v1 toy; use example.com/v1 Toy"],
+    ),
     "custom resource": (
         "{apiVersion: example.com/v1, kind: Toy, metadata: {name: t},\nspec: {size: 9, colour: red}}\n---\n"
         + CRD,
