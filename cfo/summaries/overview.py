@@ -253,23 +253,29 @@ class Overview:
             await informer.wait_for_sync(unless_forbidden=True, unless_not_served=True)
 
     async def refresh(self) -> None:
-        """Compute the summaries that may have changed."""
-        while self._marked:
+        """Compute the summaries that may have changed.
+
+        Those that may change again meanwhile are left for the next call: users can change objects faster than their
+        summaries are computed.
+        """
+        remaining = len(self._marked)
+        while remaining > 0 and self._marked:
             await self._clock.sleep(max(self._paused_until - self._clock.monotonic(), 0.0))
             began = self._clock.monotonic()
-            self._update_batch()
+            remaining -= self._update_batch(min(remaining, _BATCH))
             ended = self._clock.monotonic()
             self._paused_until = ended + self._pause_share * (ended - began)
 
-    def _update_batch(self) -> None:
-        """Compute some of the summaries that may have changed; other tasks wait meanwhile."""
+    def _update_batch(self, most: int) -> int:
+        """Compute up to ``most`` summaries that may have changed, while other tasks wait; return how many."""
         values = 0
-        for _ in range(_BATCH):
+        for computed in range(most):
             identity = next(iter(self._marked), None)
             if identity is None or values >= _BATCH_VALUES:
-                return
+                return computed
             del self._marked[identity]
             values += self._update(identity)
+        return most
 
     async def snapshot(self) -> list[Summary]:
         """Return the current summaries, by kind in the order of ``views``, then by namespace and name."""

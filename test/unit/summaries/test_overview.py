@@ -278,6 +278,31 @@ async def test_pauses_are_a_multiple_of_the_time_that_summaries_take(
     assert clock.sleeps == [0.0, 2.0, 2.0]
 
 
+async def test_objects_that_change_all_the_time_do_not_delay_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Informer, "has_synced", True)
+    overview = new_overview()
+    identities = [(APPWRAPPER, NamespacedName("ns", name)) for name in ("busy", "other")]
+    for _, key in identities:
+        obj = {"metadata": {"namespace": key.namespace, "name": key.name}}
+        put(overview.informers_of[APPWRAPPER].objects, obj)
+    computed: list[Identity] = []
+
+    def change_again(identity: Identity) -> int:
+        computed.append(identity)
+        overview._mark(*identities[0])
+        return 0
+
+    monkeypatch.setattr(overview, "_update", change_again)
+    overview._marked.clear()
+    for identity in identities:
+        overview._mark(*identity)
+    await overview.refresh()
+    assert computed == identities
+    assert list(overview._marked) == identities[:1]
+
+
 def created_component(uid: str) -> dict[str, Any]:
     """Return the status of a component whose Job has this uid; it does not exist if that is empty."""
     condition = {
