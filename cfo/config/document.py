@@ -51,6 +51,7 @@ def parse(text: str) -> ParsedConfiguration:
         raise ConfigurationError(*problems, warnings=_shown(findings.warnings))
     _warn_about_disabled_queues(configuration, findings.warnings)
     _warn_about_undetected_namespaces(configuration, findings.warnings)
+    _warn_about_denied_egress(configuration, findings.warnings)
     return ParsedConfiguration(configuration, _shown(findings.warnings), text)
 
 
@@ -152,6 +153,30 @@ def _warn_about_undetected_namespaces(
         warnings.append(
             "kuberay.operatorNamespaces is not set: with watchNamespaces the namespace of KubeRay is not detected, and "
             "NetworkPolicies admit it to the heads only from its usual namespace"
+        )
+
+
+def _warn_about_denied_egress(configuration: OperatorConfiguration, warnings: list[str]) -> None:
+    """Warn that NetworkPolicies keep pods of RayClusters from what settings let them connect to."""
+    kuberay = configuration.kuberay
+    egress = kuberay.network_policy.egress
+    has_addresses = any(destination.cidrs for destination in egress.destinations)
+    if not kuberay.enabled or not egress.restrict or has_addresses:
+        return
+    needs_api_server = {
+        "kuberay.authentication": kuberay.authentication.enabled,
+        "kuberay.ca.issuer": kuberay.ca.issuer == "certificateSigningRequest",
+    }
+    settings = [name for name, needs in needs_api_server.items() if needs]
+    if settings and not egress.api_server_cidrs:
+        warnings.append(
+            f"kuberay.networkPolicy.egress.apiServerCIDRs is empty, but pods must reach the API server because of "
+            f"{' and '.join(settings)}: without it, restricted egress keeps dashboards or pods from starting"
+        )
+    if kuberay.authentication.oidc is not None:
+        warnings.append(
+            "kuberay.networkPolicy.egress.destinations has no cidrs, but proxies must reach the issuer of "
+            "kuberay.authentication.oidc"
         )
 
 

@@ -362,6 +362,36 @@ def test_settings_of_disabled_appwrappers_for_kueue_are_warned_about(setting: st
     assert warnings_of(f"appwrapper: {{enabled: true, {setting}}}") == []
 
 
+API_SERVER = "kuberay.networkPolicy.egress.apiServerCIDRs is empty"
+ISSUER = "kuberay.networkPolicy.egress.destinations has no cidrs"
+DESTINATION = {"cidrs": ["192.0.2.0/24"], "ports": [443]}
+OIDC = {"enabled": True, "oidc": {"issuerURL": "https://issuer.example", "secretName": "s"}}
+
+
+@pytest.mark.parametrize(
+    ("kuberay", "egress", "expected"),
+    [
+        pytest.param({}, {}, [], id="nothing needs the API server"),
+        pytest.param({"authentication": {"enabled": True}}, {}, [API_SERVER], id="proxies"),
+        pytest.param({"ca": {"issuer": "certificateSigningRequest"}}, {}, [API_SERVER], id="pods"),
+        pytest.param({"authentication": OIDC}, {}, [API_SERVER, ISSUER], id="OIDC"),
+        pytest.param(
+            {"authentication": OIDC}, {"apiServerCIDRs": ["192.0.2.1/32"]}, [ISSUER], id="issuer"
+        ),
+        pytest.param({"authentication": OIDC}, {"destinations": [DESTINATION]}, [], id="allowed"),
+        pytest.param({"authentication": OIDC}, {"restrict": False}, [], id="not restricted"),
+        pytest.param({"authentication": OIDC, "enabled": False}, {}, [], id="not enabled"),
+    ],
+)
+def test_restricted_egress_that_breaks_other_settings_is_warned_about(
+    kuberay: dict[str, Any], egress: dict[str, Any], expected: list[str]
+) -> None:
+    policy = {"egress": {"restrict": True, **egress}}
+    document = {"kuberay": {"ingressDomain": "a.example", "networkPolicy": policy, **kuberay}}
+    warnings = parse(yaml.safe_dump(document)).warnings
+    assert [warning.split(",")[0] for warning in warnings] == expected
+
+
 def test_namespace_of_kuberay_that_is_not_detected_is_warned_about() -> None:
     (warning,) = warnings_of("watchNamespaces: [team]")
     assert warning.startswith("kuberay.operatorNamespaces is not set: with watchNamespaces")
