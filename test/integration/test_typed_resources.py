@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,10 +34,12 @@ from cfo.runtime import (
     field,
     has_condition,
     key_of,
+    uid_of,
     wait_for,
 )
 from cfo.runtime.client import connect
 from cfo.runtime.objects import CUSTOM_RESOURCE_DEFINITION, InvalidResource, set_controller_owner
+from cfo.runtime.objects.kinds import EVENT
 from cfo.runtime.webhook import AdmissionRequest
 from envtest import ControlPlane
 from test.support.config_map_webhooks import OPTIONS, free_url
@@ -199,6 +202,46 @@ async def _use(manager: Manager, reconciler: WebsiteReconciler) -> None:
     with pytest.raises(InvalidResource, match="must be Website"):
         Website.decode(beta.to_object())
     assert await client.delete(Website, KEY)
+
+
+async def test_event_says_why_an_object_that_does_not_fit_is_not_reconciled(
+    plane: ControlPlane,
+) -> None:
+    """It may be older than a field that the class requires now."""
+    manager = Manager(
+        ClientConfig.for_control_plane(plane), ManagerOptions(field_manager="websites")
+    )
+    reconciler = WebsiteReconciler(manager)
+    Builder(manager).for_(Website).complete(reconciler)
+    crd = custom_resource_definition(Website, WebsiteBeta)
+    for version in crd["spec"]["versions"]:
+        del version["schema"]["openAPIV3Schema"]["properties"]["spec"]["required"]
+    async with manager:
+        client = manager.client
+        await client.create(crd)
+        await manager.started()
+        old = website("old").to_object()
+        del old["spec"]["html"]
+        old["metadata"]["finalizers"] = ["example.com/cleanup"]
+        stored = await client.create(old)
+
+        async def notes() -> list[str]:
+            events = await client.list(EVENT, namespace="default", live=True)
+            about = [each for each in events if each["regarding"]["uid"] == uid_of(stored)]
+            return [f"{each['type']} {each['reason']}: {each['note']}" for each in about]
+
+        async def is_reported(count: int) -> list[str]:
+            found = await notes()
+            assert len(found) == count, found
+            return sorted(found, key=len)
+
+        (note,) = await eventually(partial(is_reported, 1), "an Event")
+        assert note.startswith("Warning InvalidObject: Website default/old")
+        assert "spec.html: Required value" in note
+        await client.delete(DICTS, key_of(stored))
+        _, note = await eventually(partial(is_reported, 2), "an Event about the deletion")
+        assert note.endswith("or until its finalizers are removed by hand")
+        await client.patch(DICTS, key_of(stored), {"metadata": {"finalizers": None}})
 
 
 def test_crd_command_prints_crds() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -42,7 +42,12 @@ from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.controller.reconcile import Reconciler, Request, Result
 from cfo.runtime.controller.source import Source
 from cfo.runtime.controller.workqueue import QueueShutDown, WorkQueue
-from cfo.runtime.objects.errors import ReconcileError, TerminalError, clear_frames
+from cfo.runtime.objects.errors import (
+    InvalidResource,
+    ReconcileError,
+    TerminalError,
+    clear_frames,
+)
 from cfo.runtime.objects.unstructured import GVK
 from cfo.runtime.process import function_errors
 from cfo.runtime.process.arguments import InvalidArgument, require_parameters, wrong_result
@@ -138,7 +143,8 @@ class Controller:
     ``name`` identifies the controller in logs and metrics and is unique in a manager; ``kind`` is the primary kind, for
     logs only. ``namespaces``: requests in other namespaces are dropped, whichever source they come from (``None``: no
     request is). ``large_objects`` lets one reconcile at a time have large ones. ``unavailable`` are the namespaces that
-    the cache leaves out. Usually created by :class:`~cfo.runtime.manager.builder.Builder`.
+    the cache leaves out. ``report_invalid`` is called for an object that does not fit its class. Usually created by
+    :class:`~cfo.runtime.manager.builder.Builder`.
 
     Raises :class:`TypeError` if ``reconciler`` is a class or a function, or its ``reconcile`` is not a coroutine
     function.
@@ -156,6 +162,7 @@ class Controller:
         clock: Clock | None = None,
         large_objects: LargeObjects | None = None,
         unavailable: UnavailableNamespaces | None = None,
+        report_invalid: Callable[[Request, InvalidResource], None] | None = None,
     ) -> None:
         if isinstance(reconciler, type):
             raise TypeError(f"{reconciler.__name__}: must be an instance, not the class")
@@ -181,6 +188,7 @@ class Controller:
         # Not "or": one without namespaces is false.
         self._unavailable = UnavailableNamespaces() if unavailable is None else unavailable
         self._unavailable.add_handler(self._on_availability)
+        self._report_invalid = report_invalid
         self._parked: dict[str, dict[Request, int]] = {}
         """The requests of namespaces that are left out, and their priorities."""
         registry = metrics or Metrics()
@@ -410,6 +418,8 @@ class Controller:
         for leaf in errors:
             if isinstance(leaf, Exception) and not isinstance(leaf, _EXPECTED):
                 function_errors.report(leaf, function, is_bug=_is_panic(leaf))
+            if isinstance(leaf, InvalidResource) and self._report_invalid is not None:
+                self._report_invalid(request, leaf)
 
         # Retry if a retry can remove at least one of the errors.
         if all(isinstance(leaf, TerminalError) for leaf in errors):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
@@ -20,9 +20,10 @@ from cfo.runtime.controller.handler import (
     EventHandler,
 )
 from cfo.runtime.controller.predicate import Predicate, require_predicates
-from cfo.runtime.controller.reconcile import Reconciler
+from cfo.runtime.controller.reconcile import Reconciler, Request
 from cfo.runtime.controller.source import InformerSync, Kind, Source
 from cfo.runtime.manager.leadership import ElectedControllers
+from cfo.runtime.objects.errors import InvalidResource
 from cfo.runtime.objects.unstructured import GVK, ObjectKind, require_kind
 from cfo.runtime.process.arguments import require_plain_function, require_type
 
@@ -90,6 +91,7 @@ class Builder:
         self._manager = manager
         self._name = name
         self._primary: GVK | None = None
+        self._is_typed = False
         self._watches: list[_Watch] = []
         self._sources: list[Source] = []
         self._options = ControllerOptions()
@@ -115,6 +117,7 @@ class Builder:
         if self._primary is not None:
             raise ValueError(f"for_ was called twice: with {self._primary} and {gvk}")
         self._primary = gvk
+        self._is_typed = isinstance(kind, type)
         watch = _Watch(
             gvk=gvk,
             handler=EnqueueRequestForObject(),
@@ -229,6 +232,7 @@ class Builder:
             clock=manager.clock,
             large_objects=manager.large_objects,
             unavailable=manager.cache.unavailable,
+            report_invalid=self._report_of_invalid_objects(name),
         )
         for watch in self._watches:
             kind_source = self._source(watch)
@@ -243,6 +247,28 @@ class Builder:
         manager.incomplete_builders.remove(self)
         return controller
 
+    def _report_of_invalid_objects(
+        self, name: str
+    ) -> Callable[[Request, InvalidResource], None] | None:
+        """Return a function that records an Event about an object whose class, the primary kind, it does not fit."""
+        if not self._is_typed:
+            return None
+        informer = self._informer(self._watches[0])
+        events = self._manager.events(name)
+
+        def report(request: Request, error: InvalidResource) -> None:
+            entry = informer.reader.entry(request)
+            if entry is None:
+                return
+            remedy = "change it so that it fits"
+            if entry.meta.is_deleting:
+                remedy = (
+                    "its deletion waits until it fits, or until its finalizers are removed by hand"
+                )
+            events.event(entry.metadata_object(), "Warning", "InvalidObject", f"{error}; {remedy}")
+
+        return report
+
     def _handler(self, watch: _Watch) -> EventHandler:
         if watch.handler is not None:
             return watch.handler
@@ -252,13 +278,16 @@ class Builder:
 
     def _source(self, watch: _Watch) -> Kind:
         return Kind(
-            self._manager.cache.informer(watch.gvk, **watch.selection),
+            self._informer(watch),
             self._handler(watch),
             *watch.predicates,
             mapper=self._manager.mapper,
             optional=watch.optional,
             clock=self._manager.clock,
         )
+
+    def _informer(self, watch: _Watch) -> Informer:
+        return self._manager.cache.informer(watch.gvk, **watch.selection)
 
 
 def _wake_informers(gvk: GVK, manager: Manager) -> None:
