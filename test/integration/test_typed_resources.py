@@ -204,7 +204,7 @@ async def _use(manager: Manager, reconciler: WebsiteReconciler) -> None:
     assert await client.delete(Website, KEY)
 
 
-async def test_event_says_why_an_object_that_does_not_fit_is_not_reconciled(
+async def test_object_that_does_not_fit_is_reported(
     plane: ControlPlane,
 ) -> None:
     """It may be older than a field that the class requires now."""
