@@ -21,6 +21,7 @@ from typing import Any, Final
 from cfo.api.flux.facts import is_true, message_of, needed_brokers, queue_of
 from cfo.api.flux.names import (
     COMMAND_FAILED,
+    FLUX_JOB,
     NOTHING_RESUMES,
     OBJECTS_READY,
     PODS_READY,
@@ -35,7 +36,16 @@ from cfo.controllers.flux.minicluster.job_changes import end_condition, is_suspe
 from cfo.controllers.flux.minicluster.lead import LeadPod
 from cfo.controllers.flux.minicluster.plan import wanted_suspend
 from cfo.controllers.pod_status import ERROR, PodFailure, is_same_failure
-from cfo.runtime import EventType, Object, find_condition, name_of, rfc3339, set_condition, uid_of
+from cfo.runtime import (
+    EventType,
+    Object,
+    controller_of,
+    find_condition,
+    name_of,
+    rfc3339,
+    set_condition,
+    uid_of,
+)
 from cfo.runtime.objects import copied
 
 ADDED_STATUS: Final = frozenset(
@@ -233,6 +243,8 @@ def _states(cluster: Object, observed: Observed) -> dict[str, str]:
         if wanted_suspend(cluster) is None:
             return {JobState.WAITING: f"{NOTHING_RESUMES}: {RESUME_REMEDY}."}
         message = "The Job is suspended. It starts when spec.suspend is set to false."
+        if (controller_of(cluster) or {}).get("kind") == FLUX_JOB.kind:
+            message = "The Job is suspended until its FluxJob has quota."
         return {JobState.WAITING: message}
     states: dict[str, str] = {JobState.READY: ""}
     ready = int((job.get("status") or {}).get("ready") or 0)

@@ -10,6 +10,7 @@ import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from cfo.api.flux.names import FLUX_JOB
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.controllers.flux.minicluster.job_changes import (
     creation_seconds,
@@ -107,7 +108,13 @@ def test_removed_queue_label_after_which_nothing_resumes_the_job_is_reported() -
     assert notices(stuck, stuck["status"]) == []
     stuck["spec"]["suspend"] = True
     suspended = written(stuck, Observed(job=job))
-    assert "nothing resumes it" not in condition(suspended, "JobWaitingForResources")["message"]
+    message = condition(suspended, "JobWaitingForResources")["message"]
+    assert message == "The Job is suspended. It starts when spec.suspend is set to false."
+    owner = {"apiVersion": FLUX_JOB.api_version, "kind": "FluxJob", "name": "j", "controller": True}
+    stuck["metadata"]["ownerReferences"] = [owner]
+    waiting = written(stuck, Observed(job=job))
+    message = condition(waiting, "JobWaitingForResources")["message"]
+    assert message == "The Job is suspended until its FluxJob has quota."
 
 
 def test_running_sidecar_of_an_ended_command_is_reported() -> None:
