@@ -18,7 +18,7 @@ from cfo.api.appwrapper.paths import value_or_none
 from cfo.api.appwrapper.podsets import replicas_of
 from cfo.api.reading import mapping
 from cfo.runtime import FieldError, Object
-from cfo.runtime.objects.field import Path, invalid, required
+from cfo.runtime.objects.field import OMIT, Path, invalid, required
 
 RESOURCES_PATH: Final = "template.spec.trainer.resourcesPerNode"
 """The resources of each training node."""
@@ -26,9 +26,6 @@ RESOURCES_PATH: Final = "template.spec.trainer.resourcesPerNode"
 _NODES_PATH: Final = "template.spec.trainer.numNodes"
 _PATCH_SUFFIX: Final = ".template.spec.template"
 _INITIALIZERS: Final = frozenset({"dataset-initializer", "model-initializer"})
-_LAUNCHER: Final = "launcher"
-"""The replicated job of MPI, whose one pod need not be a training node."""
-
 _CONTAINERS: Final = ("containers", "initContainers")
 _RESOURCES: Final = frozenset({"resources", "overhead"})
 """The fields of a pod that request resources, in addition to those of its containers."""
@@ -48,7 +45,7 @@ _NO_RESOURCES: Final = (
     "the queue must know requests or limits of each node, otherwise those of the training runtime"
 )
 _NODE: Final = "node"
-"""The name of the container that Trainer gives the resources of a training node."""
+"""The replicated job with the training nodes, and the container that Trainer gives their resources."""
 
 
 def trained_pod_spec(template: Object, path: str, spec: Mapping[str, Any]) -> Object:
@@ -77,18 +74,15 @@ def _without_resources(container: Object) -> Object:
 def requested_nodes(template: Object, pod_sets: Iterable[Mapping[str, Any]]) -> tuple[int, Object]:
     """Return how many nodes a TrainJob has, and a pod spec with what each node requests.
 
-    These are at least as many as its queue has admitted. With MPI, the launcher can be one of them.
+    These are at least as many as its queue has admitted for its nodes. With MPI, the launcher can be one of them.
     """
     nodes = value_or_none(template, _NODES_PATH)
     resources = mapping(value_or_none(template, RESOURCES_PATH))
     admitted = 0
-    has_launcher = False
     for pod_set in pod_sets:
-        job = _replicated_job(template, pod_set.get("path") or "")
-        if job not in _INITIALIZERS:
+        if _replicated_job(template, pod_set.get("path") or "") == _NODE:
             admitted += replicas_of(pod_set)
-        has_launcher = has_launcher or job == _LAUNCHER
-    number = max(nodes if isinstance(nodes, int) else 1, admitted - has_launcher)
+    number = max(nodes if isinstance(nodes, int) else 1, admitted)
     return number, {"containers": [{"resources": resources}]}
 
 
@@ -114,6 +108,14 @@ def queue_errors(component: Mapping[str, Any], path: Path) -> Iterator[FieldErro
     if isinstance(nodes, int) and pods < nodes:
         detail = f"{_NODES_PATH} is {nodes}, but the pod sets have {pods} training pods"
         yield required(pod_sets_path, detail)
+    others = [
+        each for each in trained if _replicated_job(template, each.get("path") or "") != _NODE
+    ]
+    other_pods = sum(map(replicas_of, others))
+    if isinstance(nodes, int) and other_pods > max(nodes, 1):
+        # Each is counted as a node, and nothing shows whether it requests as much.
+        detail = f"{_NODES_PATH} is {nodes}, but pod sets of other replicated jobs than node have {other_pods} pods"
+        yield invalid(pod_sets_path, OMIT, detail)
 
 
 def _runtime_errors(template: Object, path: Path) -> Iterator[FieldError]:

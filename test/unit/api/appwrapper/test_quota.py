@@ -310,6 +310,18 @@ def test_complete_train_job_has_no_errors_in_a_queue() -> None:
     assert errors_in_queue({"template": ray_job()}) == []
 
 
+def test_other_jobs_of_a_train_job_have_no_more_pods_than_nodes_in_a_queue() -> None:
+    component = train_job(resourcesPerNode=KNOWN_RESOURCES)
+    patches = component["template"]["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]
+    patches["template"]["spec"]["replicatedJobs"][0]["name"] = "evaluator"
+    component["podSets"][0]["replicas"] = 2
+    assert errors_in_queue(component) == []
+    component["podSets"][0]["replicas"] = 3
+    (error,) = errors_in_queue(component)
+    assert error.startswith("components[0].podSets: Invalid value")
+    assert "pod sets of other replicated jobs than node have 3 pods" in error
+
+
 def test_queue_must_know_pod_sets_of_a_train_job() -> None:
     component = train_job(resourcesPerNode=KNOWN_RESOURCES)
     (error,) = errors_in_queue({"template": component["template"]})
