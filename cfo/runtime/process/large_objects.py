@@ -6,8 +6,9 @@ for its many objects: what it decodes is counted together. Any other one ends wh
 repeated when the room is passed on to it: if it waited, those of one tenant could occupy all workers. Namespaces take
 turns.
 
-Nothing else runs in the event loop while such objects are decoded. So the room is passed on after a pause, and a tenant
-who changes many large objects all the time takes a fifth of the time.
+Nothing else runs in the event loop while such objects are decoded. So the room is passed on after a pause, which is
+longer for the same namespace: a tenant who changes many large objects all the time takes a fifth of the time, and all
+together half of it.
 """
 
 from __future__ import annotations
@@ -31,10 +32,13 @@ MAX_HOLDERS: Final = 3
 """How many reconciles have room at most, all but one of them for longer than :data:`HOLD_SECONDS`."""
 
 PAUSE_SHARE: Final = 4.0
-"""After a reconcile with the room, the next one waits for this multiple of its duration."""
+"""After a reconcile with the room, the next one of its namespace waits for this multiple of its duration."""
 
 MAX_PAUSE: Final = 1.0
 """How many seconds it waits at most: a reconcile can also wait for the API server."""
+
+OTHERS_SHARE: Final = 0.25
+"""The part of that pause for which the next one of any namespace waits."""
 
 _UNCOUNTED_BYTES: Final = 2 * MANY_VALUES
 """How many bytes a reconcile can decode before values are counted; each value has at least two, with its comma."""
@@ -72,7 +76,9 @@ class LargeObjects:
         self._waiting: dict[str, dict[Hashable, Callable[[], object]]] = {}
         """The functions that repeat the reconciles without room, by namespace. The first namespace is next."""
         self._next_at = 0.0
-        """When the pause after the last reconcile with the room ends."""
+        """When the pause for all namespaces ends."""
+        self._next_at_of: dict[str, float] = {}
+        """When that for a namespace ends."""
         self._timer: Timer | None = None
 
     @contextmanager
@@ -85,8 +91,7 @@ class LargeObjects:
         finally:
             _reconcile.reset(token)
             if self._holders.pop(identity, None) is not None:
-                ended = self._clock.monotonic()
-                self._next_at = ended + min(PAUSE_SHARE * (ended - began), MAX_PAUSE)
+                self._pause(namespace, self._clock.monotonic() - began)
                 self._pass_on()
 
     def take(self, identity: Hashable, namespace: str) -> None:
@@ -102,11 +107,22 @@ class LargeObjects:
         self._waiting.setdefault(namespace, {})[identity] = repeat
         self._pass_on()
 
+    def _pause(self, namespace: str, seconds: float) -> None:
+        """Begin the pauses after a reconcile in ``namespace`` that had the room for so many ``seconds``."""
+        now = self._clock.monotonic()
+        pause = min(PAUSE_SHARE * seconds, MAX_PAUSE)
+        self._next_at = now + OTHERS_SHARE * pause
+        ongoing = {name: end for name, end in self._next_at_of.items() if end > now}
+        self._next_at_of = {**ongoing, namespace: now + pause}
+
+    def _pause_ends_at(self, namespace: str) -> float:
+        return max(self._next_at, self._next_at_of.get(namespace, 0.0))
+
     def _has_room_for(self, namespace: str) -> bool:
         if len(self._holders) >= MAX_HOLDERS:
             return False
         now = self._clock.monotonic()
-        if now < self._next_at:
+        if now < self._pause_ends_at(namespace):
             return False
         return all(
             holder.namespace != namespace and now - holder.since >= HOLD_SECONDS
@@ -133,10 +149,12 @@ class LargeObjects:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not self._waiting:
+        holding = {holder.namespace for holder in self._holders.values()}
+        pauses = [self._pause_ends_at(name) for name in self._waiting if name not in holding]
+        if not pauses:
             return
         held_until = [holder.since + HOLD_SECONDS for holder in self._holders.values()]
-        seconds = max([self._next_at, *held_until]) - self._clock.monotonic()
+        seconds = max([min(pauses), *held_until]) - self._clock.monotonic()
         if seconds > 0:  # otherwise only the end of a reconcile makes room
             self._timer = self._clock.call_later(seconds, self._on_timer)
 

@@ -12,6 +12,7 @@ from cfo.runtime.process.large_objects import (
     HOLD_SECONDS,
     MANY_VALUES,
     MAX_PAUSE,
+    OTHERS_SHARE,
     PAUSE_SHARE,
     LargeObjects,
     RoomTaken,
@@ -148,8 +149,28 @@ def test_slow_reconcile_keeps_the_room_from_other_namespaces_for_a_short_time() 
         assert repeated == ["a", "b"]
         clock.advance(10 * HOLD_SECONDS)
         assert repeated == ["a", "b"], "more would have too many values in memory"
-    clock.advance(MAX_PAUSE)
-    assert repeated == ["a", "b", "attacker"]
+    clock.advance(OTHERS_SHARE * MAX_PAUSE)
+    assert repeated == ["a", "b", "c"]
+
+
+def test_pause_is_shorter_for_other_namespaces() -> None:
+    clock = FakeClock()
+    room = LargeObjects(clock)
+    repeated: list[str] = []
+    with room.reconcile("first", "busy"):
+        admit(LARGE)
+        for namespace in ("busy", "other"):
+            room.wait(f"next of {namespace}", namespace, partial(repeated.append, namespace))
+        clock.advance(0.1)
+    clock.advance(0.1 - 0.01)
+    assert repeated == []
+    clock.advance(0.01)
+    assert repeated == ["other"]
+    with room.reconcile("next of other", "other"):
+        admit(LARGE)
+    assert repeated == ["other"]
+    clock.advance(0.3)
+    assert repeated == ["other", "busy"]
 
 
 def test_room_is_passed_on_after_a_pause() -> None:
