@@ -39,13 +39,13 @@ class SummaryChange(msgspec.Struct, frozen=True):
 class Subscription:
     """The changes since they were last read; see :meth:`.Overview.subscribe`.
 
-    ``summaries`` are the current summaries; the first changes are their additions. ``refresh`` computes the summaries
-    that may have changed, and calls :meth:`record` for those that have. What is remembered is at most one summary for
-    each object.
+    ``summaries`` are the current summaries; the first changes are their additions. ``refresh`` computes some of the
+    summaries that may have changed, calls :meth:`record` for those that have, and returns whether these were all. What
+    is remembered is at most one summary for each object.
     """
 
     def __init__(
-        self, summaries: Mapping[Identity, Summary], refresh: Callable[[], Awaitable[None]]
+        self, summaries: Mapping[Identity, Summary], refresh: Callable[[], Awaitable[bool]]
     ) -> None:
         self._summaries = summaries
         self._refresh = refresh
@@ -80,11 +80,14 @@ class Subscription:
         """Wait until something has changed, and return all changes: at most one for each object."""
         while True:
             self._woken = anyio.Event()
-            await self._refresh()
+            is_complete = await self._refresh()
+            if not is_complete:
+                self._woken.set()
             changes = self._take_changes()
             if changes:
                 return changes
-            await self._wait_for_quiet()
+            if is_complete:
+                await self._wait_for_quiet()
 
     async def __aiter__(self) -> AsyncIterator[list[SummaryChange]]:
         """Yield the changes, each time after a short period without events."""

@@ -50,6 +50,7 @@ from cfo.summaries.kind_view import (
     summarize,
     with_forbidden,
 )
+from cfo.summaries.marks import Marks
 from cfo.summaries.problems import (
     last_occurrence,
     seconds_until_hung,
@@ -148,8 +149,8 @@ class Overview:
         self._pause_share = pause_share
         self._paused_until = 0.0
         self._summaries: dict[Identity, Summary] = {}
-        self._marked: dict[Identity, None] = {}
-        """The objects whose summary may have changed, in the order of their events (an ordered set)."""
+        self._marked = Marks()
+        """The objects whose summary may have changed."""
         self._created: Dependents[CreatedObject] = Dependents()
         """What was created for each object."""
         self._in_queue: Dependents[NamespacedName] = Dependents()
@@ -252,34 +253,33 @@ class Overview:
                 continue
             await informer.wait_for_sync(unless_forbidden=True, unless_not_served=True)
 
-    async def refresh(self) -> None:
-        """Compute the summaries that may have changed.
-
-        Those that may change again meanwhile are left for the next call: users can change objects faster than their
-        summaries are computed.
-        """
-        remaining = len(self._marked)
-        while remaining > 0 and self._marked:
+    async def refresh(self) -> bool:
+        """Compute some of the summaries that may have changed, and return whether these were all."""
+        if self._marked:
             await self._clock.sleep(max(self._paused_until - self._clock.monotonic(), 0.0))
             began = self._clock.monotonic()
-            remaining -= self._update_batch(min(remaining, _BATCH))
+            self._update_batch()
             ended = self._clock.monotonic()
             self._paused_until = ended + self._pause_share * (ended - began)
+        return not self._marked
 
-    def _update_batch(self, most: int) -> int:
-        """Compute up to ``most`` summaries that may have changed, while other tasks wait; return how many."""
+    def _update_batch(self) -> None:
+        """Compute as many summaries as other tasks can wait for, each once."""
         values = 0
-        for computed in range(most):
-            identity = next(iter(self._marked), None)
-            if identity is None or values >= _BATCH_VALUES:
-                return computed
-            del self._marked[identity]
+        for _ in range(min(len(self._marked), _BATCH)):
+            identity = self._marked.take()
+            if identity is None:
+                return
             values += self._update(identity)
-        return most
+            if values >= _BATCH_VALUES:
+                return
 
     async def snapshot(self) -> list[Summary]:
-        """Return the current summaries, by kind in the order of ``views``, then by namespace and name."""
-        await self.refresh()
+        """Return the summaries of all objects, by kind in the order of ``views``, then by namespace and name."""
+        # Objects can change faster than their summaries are computed.
+        for _ in range(len(self._marked)):
+            if await self.refresh():
+                break
         positions = {gvk: position for position, gvk in enumerate(self.views)}
 
         def order(identity: Identity) -> tuple[int, NamespacedName]:
@@ -380,9 +380,9 @@ class Overview:
         identity = (gvk, key)
         exists = self.informers_of[gvk].objects.reader.contains(key)
         if not exists and identity not in self._summaries:
-            self._marked.pop(identity, None)
+            self._marked.discard(identity)
             return
-        self._marked[identity] = None
+        self._marked.add(identity)
         for subscription in self._subscriptions:
             subscription.wake()
 

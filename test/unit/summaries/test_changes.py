@@ -16,8 +16,9 @@ from test.support.summaries import summary
 IDENTITY = (RAY_CLUSTER, NamespacedName("ns", "x"))
 
 
-async def refresh() -> None:
+async def refresh() -> bool:
     """Compute no summaries: the tests record them."""
+    return True
 
 
 async def test_subscription_forgets_what_was_added_and_removed_between_two_reads() -> None:

@@ -33,6 +33,7 @@ from cfo.runtime.objects.kinds import CORE_EVENT, NETWORK_POLICY
 from cfo.runtime.process.clock import rfc3339
 from cfo.summaries.changes import Identity
 from cfo.summaries.kind_view import MAX_CHILDREN, related_kinds
+from cfo.summaries.marks import Marks
 from cfo.summaries.overview import _MAX_VALUES, Overview, _Decoder
 from cfo.summaries.summary import Level
 from test.support.clocks import FakeClock
@@ -298,9 +299,37 @@ async def test_objects_that_change_all_the_time_do_not_delay_others(
     overview._marked.clear()
     for identity in identities:
         overview._mark(*identity)
-    await overview.refresh()
-    assert computed == identities
+    await overview.snapshot()
+    assert computed == [*identities, identities[0]]
     assert list(overview._marked) == identities[:1]
+
+
+async def test_changes_are_delivered_before_all_summaries_are_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Users can have any number of large objects, whose summaries take long."""
+    monkeypatch.setattr(Informer, "has_synced", True)
+    overview = new_overview()
+    for number in range(50):
+        obj = {"metadata": {"namespace": "ns", "name": f"w{number:02}"}}
+        put(overview.informers_of[APPWRAPPER].objects, obj)
+    with overview.subscribe() as changes:
+        batches = [len(await changes.next()) for _ in range(3)]
+    assert batches == [20, 20, 10]
+
+
+def test_namespaces_take_turns() -> None:
+    marks = Marks()
+    for namespace, name in (("busy", "a"), ("busy", "b"), ("busy", "c"), ("other", "d")):
+        marks.add((APPWRAPPER, NamespacedName(namespace, name)))
+    marks.add((APPWRAPPER, NamespacedName("busy", "a")))
+    marks.discard((APPWRAPPER, NamespacedName("busy", "b")))
+    marks.discard((APPWRAPPER, NamespacedName("none", "b")))
+    assert len(marks) == 3
+    assert [name for _, (_, name) in marks] == ["a", "c", "d"]
+    taken = [marks.take() for _ in range(4)]
+    assert [each and each[1].name for each in taken] == ["a", "d", "c", None]
+    assert not marks
 
 
 def created_component(uid: str) -> dict[str, Any]:
@@ -355,7 +384,7 @@ def test_job_of_the_same_name_that_was_deleted_lends_no_problem(
     ):
         events.store.put(EntryDecoder(CORE_EVENT).decode(orjson.dumps(event)))
     identity = (gvk, NamespacedName("ns", "job"))
-    overview._marked[identity] = None
+    overview._marked.add(identity)
     overview._update(identity)
     overview._update(identity)
     found = [problem.message for problem in overview._summaries[identity].problems]
