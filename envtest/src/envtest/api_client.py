@@ -302,6 +302,9 @@ class APIClient:
             if in_group.code == 200:
                 served = ", ".join(found["version"] for found in in_group.body["versions"])
                 return f"{group}/{version} is not served, only {served}: use that, or serve it in the CRD"
+            elsewhere = await self._other_groups(resource)
+            if elsewhere:
+                return f"{group}/{version} is not served; {resource} are in {', '.join(elsewhere)}"
             return f"{group}/{version} is not served: install the CRD of {resource}"
         if listed.code != 200:
             return ""
@@ -309,6 +312,21 @@ class APIClient:
         if resource in names:
             return ""
         return f"{group}/{version} serves no {resource}, only {', '.join(names)}"
+
+    async def _other_groups(self, resource: str) -> list[str]:
+        """Return the groups, with their preferred versions, of custom resources that have this plural."""
+        found = []
+        for group in (await self.get("/apis")).body["groups"]:
+            preferred = group["preferredVersion"]["groupVersion"]
+            # As the documentation of CRDs requires, other groups than these belong to Kubernetes.
+            if "." not in group["name"] or group["name"].endswith(".k8s.io"):
+                continue
+            listed = await self.get(f"/apis/{preferred}")
+            if listed.code == 200 and resource in (
+                each["name"] for each in listed.body["resources"]
+            ):
+                found.append(preferred)
+        return found
 
     def _controllers_hint(self, body: Any) -> str:
         """Return which controllers would write the status of an object, if the control plane does not run them."""

@@ -96,8 +96,15 @@ async def test_resource_that_is_not_served_is_named(crds: list[Any], hint: str) 
             async with client.watch(EXAMPLES.removesuffix("/a")):
                 pass
         if crds:
+            widgets = EXAMPLES.replace("examples", "widgets")
             with pytest.raises(TimeoutError, match=r"widgets.* not found'$"):
-                await client.until(EXAMPLES.replace("examples", "widgets"), timeout=3)
+                await client.until(widgets, timeout=3)
+            hint = "example.com/v2 is not served, only v1: use that, or serve it in the CRD"
+            with pytest.raises(TimeoutError, match=f"{hint}$"):
+                await client.until(widgets.replace("example.com/v1", "example.com/v2"), timeout=3)
+            hint = "typo.com/v1 is not served; widgets are in example.com/v1"
+            with pytest.raises(TimeoutError, match=f"{hint}$"):
+                await client.until(widgets.replace("example.com", "typo.com"), timeout=3)
 
 
 async def test_field_that_is_missing_does_not_fulfil_a_condition() -> None:
