@@ -50,7 +50,12 @@ from cfo.runtime.objects.errors import (
 )
 from cfo.runtime.objects.unstructured import GVK
 from cfo.runtime.process import function_errors
-from cfo.runtime.process.arguments import InvalidArgument, require_parameters, wrong_result
+from cfo.runtime.process.arguments import (
+    InvalidArgument,
+    require_parameters,
+    require_plain_function,
+    wrong_result,
+)
 from cfo.runtime.process.clock import Clock, SystemClock, first_of
 from cfo.runtime.process.large_objects import LargeObjects, RoomTaken
 from cfo.runtime.process.logged_stacks import LoggedStacks
@@ -188,6 +193,8 @@ class Controller:
         # Not "or": one without namespaces is false.
         self._unavailable = UnavailableNamespaces() if unavailable is None else unavailable
         self._unavailable.add_handler(self._on_availability)
+        if report_invalid is not None:
+            require_plain_function("report_invalid", report_invalid, "a function")
         self._report_invalid = report_invalid
         self._parked: dict[str, dict[Request, int]] = {}
         """The requests of namespaces that are left out, and their priorities."""

@@ -33,6 +33,7 @@ from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import Resource
 from cfo.runtime.client.ratelimit import Backoff
 from cfo.runtime.client.transport import APIRequest, Transport
+from cfo.runtime.controller.controller import Controller
 from cfo.runtime.controller.handler import EnqueueRequestForObject, EnqueueRequestsFromMapFunc
 from cfo.runtime.controller.metrics import Metrics
 from cfo.runtime.controller.predicate import (
@@ -44,6 +45,7 @@ from cfo.runtime.controller.predicate import (
     or_,
     passes,
 )
+from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.controller.source import Kind
 from cfo.runtime.manager.builder import Builder
 from cfo.runtime.manager.manager import Manager
@@ -102,6 +104,11 @@ async def create(function: Any) -> None:
     await creating.create(new_object(NAMESPACE, "a"), on_warning=function)
 
 
+class IdleReconciler:
+    async def reconcile(self, request: Request) -> Result:
+        return Result()
+
+
 CALLS: dict[str, Callable[[Any], Any]] = {
     "cache.cache.Cache.informer: budget_of": lambda f: cache().informer(NAMESPACE, budget_of=f),
     "cache.cache.Cache.report_left_out: report": lambda f: cache().report_left_out(f),
@@ -140,6 +147,9 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "client.ratelimit.Backoff.__init__: random": lambda f: Backoff(SystemClock(), f),
     "client.transport.APIRequest.on_warning": lambda f: APIRequest("GET", "/", on_warning=f),
     "client.transport.Transport.__init__: observe": lambda f: Transport(CONFIG, observe=f),
+    "controller.controller.Controller.__init__: report_invalid": lambda f: Controller(
+        "name", IdleReconciler(), report_invalid=f
+    ),
     "controller.handler.EnqueueRequestsFromMapFunc.__init__: function": EnqueueRequestsFromMapFunc,
     "controller.metrics.Metrics.observe_cache: informers": lambda f: Metrics().observe_cache(f),
     "controller.predicate.ValueChanged.__init__: value": partial(ValueChanged, CONFIG_MAP),
@@ -261,6 +271,7 @@ OTHER_RESULTS = {
     "client.client.Client.create: on_warning": IGNORED,
     "client.client.Client.select: select": RETURNED,
     "client.ratelimit.Backoff.__init__: random": FAILS,
+    "controller.controller.Controller.__init__: report_invalid": IGNORED,
     "client.transport.APIRequest.on_warning": IGNORED,
     "client.transport.Transport.__init__: observe": IGNORED,
     "controller.metrics.Metrics.observe_cache: informers": FAILS,
