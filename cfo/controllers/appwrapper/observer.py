@@ -319,13 +319,14 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         than admitted or uses its quota, and whether pods of one that has succeeded were created again: only its own
         pods count.
         """
-        if must_delete(observation.wrapper, observation.status()):
+        status = observation.status()
+        if must_delete(observation.wrapper, status):
             known = self._known(observation.wrapper)
             known.deletion_seen_at = known.deletion_seen_at or observation.now
             observation = structs.replace(observation, deletion_seen_at=known.deletion_seen_at)
-        deadline = own_pods_from(observation, observation.status())
+        deadline = own_pods_from(observation, status)
         needs_owners = deadline is not None and observation.now >= deadline
-        phase = observation.status().phase
+        phase = status.phase
         if phase is Phase.SUCCEEDED:
             is_counted = any(pod.holds_resources for pod in observation.pods)
         else:
