@@ -436,10 +436,17 @@ def _record_started(
         if pod.is_read and has_started(pod):
             pods[pod.ancestor].append(pod)
     for component, obj in unrecorded:
-        has_pods = len(pods[obj.uid]) >= component.expected_pods
-        uses = uses_of(observation, [component])
-        if is_of_earlier_version or (has_pods and not describe_shortage(uses, pods[obj.uid])):
+        if is_of_earlier_version or _use_quota(observation, component, pods[obj.uid]):
             status.set_pods_started(component.index)
+
+
+def _use_quota(
+    observation: WrapperObservation, component: Component, pods: Sequence[WrapperPod]
+) -> bool:
+    """Return whether ``pods`` of a component, which have started, are enough and request what was admitted for it."""
+    if len(pods) < component.expected_pods:
+        return False
+    return not describe_shortage(uses_of(observation, [component]), pods)
 
 
 def _is_created_object(component: Component, obj: ComponentObject) -> bool:

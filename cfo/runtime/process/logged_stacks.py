@@ -25,7 +25,10 @@ class LoggedStacks:
 
     def is_new(self, key: Hashable, errors: Iterable[BaseException]) -> bool:
         """Remember where ``errors`` were raised; return whether that differs from the last ones of ``key``."""
-        places = hash(tuple(place for error in errors for place in _places(error)))
+        raised_at: list[object] = []
+        for error in errors:
+            raised_at += _places(error)
+        places = hash(tuple(raised_at))
         is_new = self._logged.pop(key, None) != places
         self._logged[key] = places
         if len(self._logged) > _MAX_KEYS:
