@@ -17,8 +17,9 @@ from cfo.controllers.appwrapper.components import (
     recorded_uids,
     specified_infos,
 )
+from cfo.controllers.appwrapper.creation import Creation, after_creation
 from cfo.controllers.appwrapper.pods import WrapperPod
-from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
+from cfo.controllers.appwrapper.transition import decide
 from cfo.controllers.appwrapper.workload import (
     WorkloadPriority,
     completion,

@@ -26,9 +26,10 @@ from cfo.api.appwrapper.podsets import replicas_of
 from cfo.api.appwrapper.quota import pods_with_quota
 from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.appwrapper.components import ComponentObject, components_of
+from cfo.controllers.appwrapper.creation import Creation, after_creation
 from cfo.controllers.appwrapper.decision import Deletion, WrapperObservation
 from cfo.controllers.appwrapper.pods import Termination, WrapperPod
-from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
+from cfo.controllers.appwrapper.transition import decide
 from cfo.controllers.appwrapper.workload import completion, has_queue
 from cfo.runtime import rfc3339
 from cfo.runtime.objects.unstructured import NamespacedName, Object, find_condition

@@ -1,7 +1,8 @@
 """Controllers of AppWrappers: resources that are queued, created, monitored, retried and cleaned up as one unit.
 
 :mod:`.transition` is the state machine: a pure function that maps an AppWrapper and the observed state of its
-components, pods and nodes (:mod:`.decision`) to actions and a new status. It builds on
+components, pods and nodes (:mod:`.decision`) to actions and a new status. Its parts are :mod:`.creation`,
+:mod:`.readiness`, :mod:`.completion`, :mod:`.excess`, :mod:`.retries` and :mod:`.component_deletion`. It builds on
 :mod:`cfo.config.appwrapper_settings` (periods, limits, exit codes), :mod:`.status` (conditions and their times),
 :mod:`.pods` and :mod:`.components`. :mod:`.admission` decides whether the webhook has checked an AppWrapper.
 :mod:`.reconciler` executes decisions and observes with :mod:`.observer`. :mod:`.component_informers` and :mod:`.nodes`

@@ -20,6 +20,7 @@ from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.appwrapper.active_pods import ActivePods, OwnPod
 from cfo.controllers.appwrapper.admission import ValidationGate
+from cfo.controllers.appwrapper.component_deletion import must_delete, own_pods_from
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.components import (
     Component,
@@ -27,12 +28,7 @@ from cfo.controllers.appwrapper.components import (
     components_of,
     recorded_uids,
 )
-from cfo.controllers.appwrapper.decision import (
-    Deletion,
-    WrapperObservation,
-    must_delete,
-    own_pods_from,
-)
+from cfo.controllers.appwrapper.decision import Deletion, WrapperObservation
 from cfo.controllers.appwrapper.namespace_pods import listed_pod
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.owners import MAX_DEPTH, read_owner

@@ -33,6 +33,7 @@ from cfo.controllers.appwrapper.components import (
     desired_object,
     specified_infos,
 )
+from cfo.controllers.appwrapper.creation import Creation, after_creation, missing_components
 from cfo.controllers.appwrapper.decision import Deletion, WrapperDecision, WrapperObservation
 from cfo.controllers.appwrapper.deletions import DELETIONS_PER_STEP, delete_objects
 from cfo.controllers.appwrapper.kueue import KueueReconciler
@@ -45,11 +46,8 @@ from cfo.controllers.appwrapper.pods import WRAPPERS, pod_of, pods_on_node
 from cfo.controllers.appwrapper.refused_pods import RefusedPods
 from cfo.controllers.appwrapper.reservations import Reservations
 from cfo.controllers.appwrapper.transition import (
-    Creation,
-    after_creation,
     decide,
     has_excess,
-    missing_components,
     needs_list,
     releases,
 )

@@ -32,7 +32,7 @@ from cfo.api.appwrapper.names import (
 from cfo.config.appwrapper import FaultToleranceConfiguration
 from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.appwrapper.active_pods import ActivePods
-from cfo.controllers.appwrapper.decision import (
+from cfo.controllers.appwrapper.component_deletion import (
     LAST_CREATION,
     forced_deletions,
     forced_event,

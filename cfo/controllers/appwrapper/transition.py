@@ -2,22 +2,18 @@
 
 All functions are pure. :func:`decide` takes one step, and the next step starts from the returned status, so an operator
 that stops between two writes resumes where it stopped. If components must be created, it requests that, and
-:func:`after_creation` continues with the result. Phases, conditions, reasons and messages are the same as in the Go
-operator; docs/differences.md lists the exceptions.
+:func:`.creation.after_creation` continues with the result. Phases, conditions, reasons and messages are the same as in
+the Go operator; docs/differences.md lists the exceptions.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
-from cfo.api.appwrapper.created_components import CREATED, identity_message
-from cfo.api.appwrapper.kinds import MPI_JOBS, SERVICES, known_kind
+from cfo.api.appwrapper.kinds import MPI_JOBS, known_kind
 from cfo.api.appwrapper.names import (
     ANNOTATION_PROBLEM,
     DELETING_RESOURCES,
@@ -29,52 +25,35 @@ from cfo.api.appwrapper.names import (
     VALIDATED,
     Phase,
 )
-from cfo.api.appwrapper.pod_use import LeastUse
-from cfo.api.appwrapper.podsets import PodSetError, replicas_of
+from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.kueue import SUSPENDED_WITHOUT_QUEUE
 from cfo.config.appwrapper_settings import DELETION_ON_FAILURE
-from cfo.controllers.appwrapper.components import (
-    CREATION_ERRORED,
-    Component,
-    ComponentObject,
-    initial_status,
-    unknown_fields,
-    warnings_message,
-)
+from cfo.controllers.appwrapper.completion import success_message
+from cfo.controllers.appwrapper.component_deletion import delete_components, has_unknown_owners
+from cfo.controllers.appwrapper.components import Component, ComponentObject, initial_status
 from cfo.controllers.appwrapper.decision import (
     EXCESS,
-    EXCESS_GRACE,
     MAX_NAME_LENGTH,
+    MAX_SHOWN_COMPONENTS,
     Deletion,
     WrapperDecision,
     WrapperObservation,
-    delete_components,
-    has_unknown_owners,
 )
+from cfo.controllers.appwrapper.excess import excess_message, tolerate_excess
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
-from cfo.controllers.appwrapper.pod_use import (
-    IDLE_LIMIT,
-    describe_shortage,
-    has_started,
-    idle_since,
-    uses_of,
-)
 from cfo.controllers.appwrapper.pods import (
     PodCounts,
     WrapperPod,
     count_pods,
     failed_pods_message,
-    failure_text,
-    first_failure,
-    last_end,
     reported_failure,
     time_or_none,
-    waiting_pods_message,
 )
+from cfo.controllers.appwrapper.readiness import await_pods, record_started
+from cfo.controllers.appwrapper.retries import report_unhealthy, reset_or_fail, retry_pause
 from cfo.controllers.appwrapper.status import WrapperStatus
 from cfo.controllers.appwrapper.unused_quota import unused_parts
 from cfo.controllers.appwrapper.workload import has_queue
-from cfo.controllers.pod_status import is_same_failure
 from cfo.runtime import POD, has_finalizer, is_deleting
 from cfo.runtime.objects import format_duration
 from cfo.runtime.process import printable
@@ -86,36 +65,6 @@ One that its user suspends is to run while its Workload is admitted.
 """
 
 _DELETED_AFTER_FAILURE: Final = "Resources deleted for failed AppWrapper"
-
-_EXCESS_RETRIES: Final = 3
-"""How many retries are allowed at most if a component has more pods than were admitted."""
-
-_MAX_JOB_BACKOFF: Final = timedelta(minutes=10)
-"""The longest delay after which the controller of Jobs replaces a failed pod (kube-controller-manager)."""
-
-_USUAL_CREATION: Final = timedelta(seconds=10)
-"""How long the controllers of components usually need at most until they have created the pods."""
-
-_MAX_SHOWN_COMPONENTS: Final = 3
-_FIRST_PAUSE: Final = timedelta(milliseconds=10)
-_PAUSE_DOUBLINGS: Final = 13
-"""How often the shortest pause between two attempts doubles with the retries: up to 82 s."""
-
-_CREATION_RETRY: Final = timedelta(seconds=1)
-"""The delay before a rejected creation is retried."""
-
-
-class Creation(msgspec.Struct, frozen=True):
-    """The result of creating a component: its object's uid, or an error. ``fatal``: a retry cannot succeed.
-
-    ``warnings`` are those of the API server.
-    """
-
-    component: Component
-    uid: str = ""
-    error: str = ""
-    fatal: bool = False
-    warnings: tuple[str, ...] = ()
 
 
 def releases(observation: WrapperObservation, decision: WrapperDecision) -> bool:
@@ -172,7 +121,7 @@ def _end_unused_quota(observation: WrapperObservation, decision: WrapperDecision
         message = f"{status.message(PODS_READY)}; {message}"
     unused = unused_parts(observation)
     if unused:
-        message += f": {'; '.join(unused[:_MAX_SHOWN_COMPONENTS])}"
+        message += f": {'; '.join(unused[:MAX_SHOWN_COMPONENTS])}"
     status.set(UNHEALTHY, True, "InsufficientPodsReady", message, restart=True)
     decision.record_warning("Failed", f"InsufficientPodsReady: {message}")
     decision.create = False
@@ -196,17 +145,15 @@ def _initialize(observation: WrapperObservation, decision: WrapperDecision) -> N
     status = decision.status
     try:
         status.components = initial_status(observation.wrapper)
-    except (
-        PodSetError
-    ) as error:  # admission rejects it; without admission it must not be retried forever
-        _unhealthy(decision, "CreateFailed", f"error creating components: {error}")
+    except PodSetError as error:
+        # Admission rejects it. Without admission, it must not be retried forever.
+        report_unhealthy(decision, "CreateFailed", f"error creating components: {error}")
         status.phase = Phase.FAILED
     else:
         status.phase = Phase.SUSPENDED
         _report_missing_queue(observation, decision)
-        _stay_suspended(
-            observation, decision
-        )  # nothing has been created yet, so no write is needed in between
+        # Nothing has been created yet, so no write is needed in between.
+        _stay_suspended(observation, decision)
 
 
 def _report_missing_queue(observation: WrapperObservation, decision: WrapperDecision) -> None:
@@ -262,18 +209,18 @@ def _report_annotations(observation: WrapperObservation, decision: WrapperDecisi
 def _resume(observation: WrapperObservation, decision: WrapperDecision) -> None:
     if _begin_suspending(observation, decision):
         return
-    excess = _excess_message(observation)
+    excess = excess_message(observation)
     if not decision.status.may_create_components:
         _fail_creation(decision)
     elif excess:
-        _tolerate_excess(observation, decision, excess)
+        tolerate_excess(observation, decision, excess)
     elif not observation.awaits_admission:  # it may have been evicted since it was resumed
         decision.create = True
 
 
 def _fail_creation(decision: WrapperDecision) -> None:
     """Fail an AppWrapper whose components were changed without validation after it had been resumed."""
-    _unhealthy(
+    report_unhealthy(
         decision,
         "CreateFailed",
         "error creating components: the AppWrapper was changed without validation",
@@ -290,68 +237,6 @@ def _begin_suspending(observation: WrapperObservation, decision: WrapperDecision
     return observation.suspended
 
 
-def missing_components(observation: WrapperObservation) -> list[Component]:
-    """Return the components whose creation has not been recorded yet."""
-    return [component for component in observation.components if component.deployed != "True"]
-
-
-def after_creation(
-    observation: WrapperObservation, creations: Sequence[Creation]
-) -> WrapperDecision:
-    """Decide the next step after components were created, or one (the last of ``creations``) was rejected."""
-    decision = WrapperDecision(status=observation.status())
-    status = decision.status
-    for creation in creations:
-        component = creation.component
-        status.set_component_identity(component.index, component.gvk, component.key.name)
-        if creation.error:
-            status.set_component_condition(component.index, False, CREATION_ERRORED, creation.error)
-        else:
-            status.set_component_condition(
-                component.index,
-                True,
-                CREATED,
-                identity_message(component.display_name, creation.uid),
-            )
-        _report_warnings(decision, creation)
-    failed = next((creation for creation in creations if creation.error), None)
-    if failed is None:
-        if len(creations) == len(missing_components(observation)):
-            status.phase = Phase.RUNNING
-        else:
-            decision.requeue_at(observation.now)
-        return decision
-    deadline = status.last_transition(RESOURCES_DEPLOYED) + observation.settings.admission_grace
-    if not failed.fatal and observation.now < deadline:
-        if failed.component.reason != CREATION_ERRORED:
-            message = (
-                f"{failed.component.display_name} cannot be created, will retry: {failed.error}"
-            )
-            decision.record_warning(CREATION_ERRORED, message)
-        decision.requeue_at(min(observation.now + _CREATION_RETRY, deadline))
-        return decision
-    _unhealthy(decision, "CreateFailed", f"error creating components: {failed.error}")
-    if failed.fatal:
-        status.phase = Phase.FAILED
-    else:
-        _reset_or_fail(observation, decision)
-    return decision
-
-
-def _report_warnings(decision: WrapperDecision, creation: Creation) -> None:
-    """Report the API server's warnings about a component; those about dropped fields hold as long as its object."""
-    if not creation.warnings:
-        return
-    component = creation.component
-    decision.record_warning(
-        "ComponentWarning",
-        f"The API server warns about {component.display_name}: {warnings_message(creation.warnings)}",
-    )
-    dropped = unknown_fields(creation.warnings)
-    if dropped:
-        decision.status.set_unknown_fields(component.index, warnings_message(dropped))
-
-
 def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
     if _begin_suspending(observation, decision):
         return
@@ -366,9 +251,9 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
     failed = [_failure(component, obj) for component, obj in deployed if obj.failed]
     completed = {obj.uid: component for component, obj in deployed if obj.completed}
     unfinished = [component for component, obj in deployed if not obj.completed]
-    _record_started(observation, decision, deployed)
-    excess = _excess_message(observation)
-    success = _success(observation, completed, unfinished)
+    record_started(observation, decision, deployed)
+    excess = excess_message(observation)
+    success = success_message(observation, completed, unfinished)
     _end_remaining_pods(observation, decision, completed)
     retried = _retried_pods(observation, deployed)
     ignored = {pod.uid for pod in retried}
@@ -380,19 +265,19 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
         observation = replace(observation, pods=pods)
     counts = count_pods(observation.pods, observation.settings, observation.no_execute)
     if len(deployed) != len(observation.components):
-        _unhealthy(
+        report_unhealthy(
             decision, "MissingComponent", _missing_components_message(observation, len(deployed))
         )
         status.phase = Phase.FAILED
     elif failed:
         message = f"Found {len(failed)} failed components: {', '.join(failed)}"
         causes = f"; {failed_pods_message(observation.pods)}" if counts.failed else ""
-        _unhealthy(decision, "FailedComponent", message + causes)
-        _reset_or_fail(observation, decision, terminal=counts.terminal_failure)
+        report_unhealthy(decision, "FailedComponent", message + causes)
+        reset_or_fail(observation, decision, terminal=counts.terminal_failure)
     elif success:
         _succeed(status, success)
     elif excess:
-        _tolerate_excess(observation, decision, excess)
+        tolerate_excess(observation, decision, excess)
     elif counts.failed:
         _tolerate_failed_pods(observation, decision, counts)
     elif counts.no_execute_nodes:
@@ -406,47 +291,7 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
             status.set(UNHEALTHY, False, "RetriedByComponent", failed_pods_message(retried))
         else:
             status.clear(UNHEALTHY, "FoundNoFailedPods")
-        _await_pods(observation, decision, counts, unfinished, retried)
-
-
-def _record_started(
-    observation: WrapperObservation,
-    decision: WrapperDecision,
-    deployed: Sequence[tuple[Component, ComponentObject]],
-) -> None:
-    """Record which components have pods that use what was admitted for them, before they complete."""
-    if not observation.is_queued:
-        return
-    status = decision.status
-    unrecorded = [
-        (component, obj)
-        for component, obj in deployed
-        if component.expected_pods and not component.has_started
-    ]
-    if not unrecorded:
-        return
-    is_recorded = any(component.has_started for component in observation.components)
-    is_unfinished = any(
-        component.expected_pods and not obj.completed for component, obj in deployed
-    )
-    # Earlier versions recorded nothing. If the pods of unfinished components are ready, this version has.
-    is_of_earlier_version = status.is_true(PODS_READY) and is_unfinished and not is_recorded
-    pods: defaultdict[str, list[WrapperPod]] = defaultdict(list)
-    for pod in observation.pods:
-        if pod.is_read and has_started(pod):
-            pods[pod.ancestor].append(pod)
-    for component, obj in unrecorded:
-        if is_of_earlier_version or _use_quota(observation, component, pods[obj.uid]):
-            status.set_pods_started(component.index)
-
-
-def _use_quota(
-    observation: WrapperObservation, component: Component, pods: Sequence[WrapperPod]
-) -> bool:
-    """Return whether ``pods`` of a component, which have started, are enough and request what was admitted for it."""
-    if len(pods) < component.expected_pods:
-        return False
-    return not describe_shortage(uses_of(observation, [component]), pods)
+        await_pods(observation, decision, counts, unfinished, retried)
 
 
 def _is_created_object(component: Component, obj: ComponentObject) -> bool:
@@ -478,61 +323,6 @@ def _retried_pods(
     ]
 
 
-def _excess_message(observation: WrapperObservation) -> str:
-    """Return which components have more pods than their queue admitted; empty if none has.
-
-    As many pods as admitted may be ending in addition, because their controllers replace them at once. More of them
-    count: users choose how long their pods take to end. Other pods that descend from the AppWrapper count as well; they
-    can be those of components whose creation is not recorded yet.
-    """
-    if not observation.is_queued:
-        return ""
-    holding = [pod for pod in observation.pods if pod.ancestor and pod.holds_resources]
-    active = Counter(pod.ancestor for pod in holding if not pod.deleting)
-    ending = Counter(pod.ancestor for pod in holding if pod.deleting)
-    found: list[str] = []
-    recorded: set[str] = set()
-    unrecorded = 0
-    for component, obj in zip(observation.components, observation.objects, strict=True):
-        uid = component.uid or (obj.uid if obj is not None else "")
-        admitted = component.admitted_pods
-        if not uid:
-            unrecorded += admitted
-            continue
-        recorded.add(uid)
-        pods = active[uid] + max(0, ending[uid] - admitted)
-        if pods > admitted:
-            found.append(
-                f"{component.display_name} has {pods} pods, but its queue admitted {admitted}"
-            )
-    # Those that are being deleted by force may remain from an earlier attempt.
-    others = [pod for pod in holding if pod.ancestor not in recorded and not pod.forced]
-    if len(others) > unrecorded:
-        message = f"{len(others)} pods are of no component, but its queue admitted {unrecorded}"
-        found.insert(0, message)
-    return "; ".join(found[:_MAX_SHOWN_COMPONENTS])
-
-
-def _tolerate_excess(
-    observation: WrapperObservation, decision: WrapperDecision, message: str
-) -> None:
-    status = decision.status
-    is_reported = status.is_true(UNHEALTHY) and status.reason(UNHEALTHY) == EXCESS
-    status.set(UNHEALTHY, True, EXCESS, message, restart=True)
-    grace = min(observation.settings.failure_grace, EXCESS_GRACE)
-    deadline = status.last_transition(UNHEALTHY) + grace
-    if observation.now < deadline:
-        if not is_reported:
-            decision.record_warning(
-                EXCESS,
-                f"{message}; unless it is scaled back, all pods are deleted at {deadline:%H:%M:%S} UTC",
-            )
-        decision.requeue_at(deadline)
-        return
-    decision.record_warning(UNHEALTHY, f"{EXCESS}: {message}")
-    _reset_or_fail(observation, decision, max_retries=_EXCESS_RETRIES)
-
-
 def _end_remaining_pods(
     observation: WrapperObservation,
     decision: WrapperDecision,
@@ -556,7 +346,7 @@ def _end_remaining_pods(
             remaining.append(pod.key.name)
             decision.deletions.append(Deletion(POD, pod.key, pod.uid))
     if remaining:
-        names = ", ".join(sorted(remaining)[:_MAX_SHOWN_COMPONENTS])
+        names = ", ".join(sorted(remaining)[:MAX_SHOWN_COMPONENTS])
         decision.record_normal(
             "DeletingRemainingPods",
             f"An MPIJob has completed, and {len(remaining)} of its pods still need quota; deleting pods: {names}",
@@ -570,61 +360,15 @@ def _missing_components_message(observation: WrapperObservation, deployed: int) 
         for component, obj in zip(observation.components, observation.objects, strict=True)
         if obj is None or not _is_created_object(component, obj) or obj.deleting
     ]
-    names = ", ".join(printable(name, MAX_NAME_LENGTH) for name in missing[:_MAX_SHOWN_COMPONENTS])
+    names = ", ".join(printable(name, MAX_NAME_LENGTH) for name in missing[:MAX_SHOWN_COMPONENTS])
     message += f"; missing: {names}"
-    if len(missing) > _MAX_SHOWN_COMPONENTS:
-        message += f" and {len(missing) - _MAX_SHOWN_COMPONENTS} more"
+    if len(missing) > MAX_SHOWN_COMPONENTS:
+        message += f" and {len(missing) - MAX_SHOWN_COMPONENTS} more"
     unserved = [observation.components[index].gvk for index in sorted(observation.unserved)]
     if unserved:
         kinds = ", ".join(dict.fromkeys(f"{gvk.kind} ({gvk.api_version})" for gvk in unserved))
         return f"{message}; the API server no longer serves {kinds}"
     return message
-
-
-def _success(
-    observation: WrapperObservation,
-    completed: Mapping[str, Component],
-    unfinished: Sequence[Component],
-) -> str:
-    """Return that all components have ended successfully; empty if not.
-
-    ``completed`` has the components that report that, by uid. Pods need quota until they have ended, whatever is
-    reported, and no pods may be created again.
-    """
-    if observation.knowledge is PodKnowledge.OWNERS_UNKNOWN:
-        return ""
-    # Anyone can create a pod with the label, so only pods with an owner of this AppWrapper prove that it has ended.
-    own = [pod for pod in observation.pods if pod.ancestor]
-    if any(pod.holds_resources for pod in own):
-        return ""
-    settings = observation.settings
-    rest = count_pods((pod for pod in own if pod.ancestor not in completed), settings, {})
-    have_reported = completed and not any(component.expected_pods for component in unfinished)
-    if not have_reported:
-        if rest.failed or rest.succeeded < _required_successes(unfinished):
-            return ""
-        if any(
-            known_kind(component.gvk) in SERVICES and component.expected_pods
-            for component in unfinished
-        ):
-            return ""
-    counts = count_pods(own, settings, {})
-    if have_reported and (counts.failed or not counts.succeeded):
-        return "All components with pods report that they have completed"
-    return f"{counts.succeeded} pods succeeded and no running, pending, or failed pods"
-
-
-def _required_successes(unfinished: Sequence[Component]) -> int:
-    """Return the number of pods that must succeed: at least 1, and none only if all pod sets have no pods.
-
-    These are the pods that run at a time or, for a Job, its completions, if those are more.
-    """
-    pod_sets = [pod_set for component in unfinished for pod_set in component.pod_sets]
-    if pod_sets and not any(map(replicas_of, pod_sets)):
-        return 0
-    return max(
-        sum(max(component.expected_pods, component.completions) for component in unfinished), 1
-    )
 
 
 def _succeed(status: WrapperStatus, message: str) -> None:
@@ -645,166 +389,7 @@ def _tolerate_failed_pods(
         decision.requeue_at(deadline)
         return
     decision.record_warning(UNHEALTHY, f"FoundFailedPods: {message}")
-    _reset_or_fail(observation, decision, terminal=counts.terminal_failure)
-
-
-def _await_pods(
-    observation: WrapperObservation,
-    decision: WrapperDecision,
-    counts: PodCounts,
-    unfinished: Sequence[Component],
-    retried: Sequence[WrapperPod],
-) -> None:
-    status = decision.status
-    settings = observation.settings
-    expected = sum(component.expected_pods for component in unfinished)
-    shortage = ""
-    lacks_requests = False
-    if counts.running + counts.succeeded >= expected:
-        uses = uses_of(observation, unfinished)
-        shortage = describe_shortage(uses, filter(has_started, observation.pods))
-        if not shortage:
-            _report_readiness(observation, decision, counts)
-            _record_all_started(observation, decision, unfinished)
-            _end_idleness(observation, decision, uses, retried)
-            return
-        existing = [pod for pod in observation.pods if has_started(pod) or pod.phase == "Pending"]
-        lacks_requests = bool(describe_shortage(uses, existing))
-    message = f"{counts.pending} pods pending; {counts.running} pods running; {counts.succeeded} pods succeeded"
-    if shortage:
-        message += f"; {shortage}"
-    has_unread = not all(pod.is_read for pod in observation.pods)
-    if observation.knowledge.lacks_pods or has_unread:
-        # Those that are not known may run, and request enough. A reset would delete them.
-        _report_failure(observation, decision, message)
-        return
-    status.clear(PODS_READY, "InsufficientPodsReady", message)
-    # Pods that became unready get the full warm-up period again, and so do pods that replace failed ones.
-    began = max(status.last_transition(RESOURCES_DEPLOYED), status.last_transition(PODS_READY))
-    failed_at = last_end(retried)
-    if failed_at is not None:
-        began = max(began, failed_at)
-    if counts.existing >= expected and not lacks_requests:
-        grace = settings.warmup_grace
-    elif failed_at is not None or observation.knowledge is PodKnowledge.LISTED:
-        # Pods that have failed are in no list, and may be replaced.
-        grace = max(settings.admission_grace, _MAX_JOB_BACKOFF)
-    else:
-        grace = settings.admission_grace
-    deadline = began + grace
-    if counts.existing < expected:
-        _explain_missing_pods(observation, decision, min(began + _USUAL_CREATION, deadline))
-    if observation.now < deadline:
-        _report_failure(observation, decision, message)
-        _report_shortage(decision, shortage, message)
-        decision.requeue_at(deadline)
-        return
-    # A reset deletes the pods, and then nothing else says why they did not start.
-    message += waiting_pods_message(
-        observation.pods, expected - counts.existing, observation.refusal
-    )
-    _unhealthy(decision, "InsufficientPodsReady", message)
-    _reset_or_fail(observation, decision, terminal=counts.terminal_failure)
-
-
-def _report_readiness(
-    observation: WrapperObservation, decision: WrapperDecision, counts: PodCounts
-) -> None:
-    status = decision.status
-    message = f"{counts.running} pods running; {counts.succeeded} pods succeeded"
-    crash = first_failure(observation.pods, "Running")
-    if crash is not None:
-        # Its phase is still Running, which is enough to be ready.
-        message += f"; {crash.reason}: {crash.message}"
-        if crash.reason not in status.message(PODS_READY):
-            decision.record_warning("PodsNotReady", failure_text(crash))
-    status.set(PODS_READY, True, "SufficientPodsReady", message)
-
-
-def _record_all_started(
-    observation: WrapperObservation, decision: WrapperDecision, unfinished: Iterable[Component]
-) -> None:
-    """Record that the pods of ``unfinished`` components are ready; owners may not lead from a pod to its component."""
-    if not observation.is_queued:
-        return
-    for component in unfinished:
-        if component.expected_pods:
-            decision.status.set_pods_started(component.index)
-
-
-def _end_idleness(
-    observation: WrapperObservation,
-    decision: WrapperDecision,
-    uses: Sequence[LeastUse],
-    retried: Sequence[WrapperPod],
-) -> None:
-    """Reset an AppWrapper of which no pod has run for too long, although enough have succeeded.
-
-    Its components would need further pods, such as a Job with more completions than pods at a time.
-    """
-    status = decision.status
-    since = idle_since(observation, uses, status.last_transition(PODS_READY))
-    if since is None:
-        return
-    failed_at = last_end(retried)
-    if failed_at is not None:
-        since = max(since, failed_at)
-    limit = max(observation.settings.warmup_grace, IDLE_LIMIT)
-    if observation.now < since + limit:
-        decision.requeue_at(since + limit)
-        return
-    message = f"{status.message(PODS_READY)}; no pod that uses the quota has run for {format_duration(limit)}"
-    message += waiting_pods_message(observation.pods, 0)
-    status.set(PODS_READY, False, "InsufficientPodsReady", message)
-    _unhealthy(decision, "InsufficientPodsReady", message)
-    _reset_or_fail(observation, decision)
-
-
-def _report_shortage(decision: WrapperDecision, shortage: str, message: str) -> None:
-    """Report that pods request too little to use the quota, unless the report is about a pod that cannot start."""
-    status = decision.status
-    reported = status.message(PODS_READY)
-    if not shortage or shortage in reported or reported_failure(reported) is not None:
-        return
-    status.set(PODS_READY, False, "InsufficientPodsReady", message)
-    decision.record_warning("PodsNotReady", message)
-
-
-def _explain_missing_pods(
-    observation: WrapperObservation, decision: WrapperDecision, due: datetime
-) -> None:
-    """From the time ``due``, ask why the first component that lacks pods does so."""
-    if observation.refusal is not None:
-        return
-    if observation.now < due:
-        decision.requeue_at(due)
-        return
-    pods = Counter(pod.ancestor for pod in observation.pods if pod.phase != "Failed")
-    for component, obj in zip(observation.components, observation.objects, strict=True):
-        if obj is not None and not obj.completed and pods[obj.uid] < component.expected_pods:
-            decision.unexplained = component
-            return
-
-
-def _report_failure(
-    observation: WrapperObservation, decision: WrapperDecision, message: str
-) -> None:
-    """Report why a pod cannot start, or cannot be created, long before the warm-up period ends.
-
-    That report leaves out ``message``, the numbers of pods, so that each pod of many does not cause a write.
-    """
-    status = decision.status
-    known = reported_failure(status.message(PODS_READY))
-    failure = first_failure(observation.pods, "Pending") or observation.refusal
-    if failure is None:
-        if known is not None:
-            status.set(PODS_READY, False, "InsufficientPodsReady", message)
-        return
-    if known is not None and (known == failure or is_same_failure(known, failure)):
-        return
-    text = failure_text(failure)
-    status.set(PODS_READY, False, "InsufficientPodsReady", text)
-    decision.record_warning("PodsNotReady", text)
+    reset_or_fail(observation, decision, terminal=counts.terminal_failure)
 
 
 def _suspend(observation: WrapperObservation, decision: WrapperDecision) -> None:
@@ -830,13 +415,13 @@ def _reset(observation: WrapperObservation, decision: WrapperDecision) -> None:
     if status.is_true(RESOURCES_DEPLOYED):
         if not delete_components(observation, decision):
             return
-        attempt = observation.now + _retry_pause(observation, status)
+        attempt = observation.now + retry_pause(observation, status)
         message = f"Resources deleted for resetting AppWrapper; next attempt at {attempt:%Y-%m-%d %H:%M:%S} UTC"
         status.set(RESOURCES_DEPLOYED, False, "Resetting", message)
     if not status.may_create_components:
         _fail_creation(decision)
         return
-    deadline = status.last_transition(RESOURCES_DEPLOYED) + _retry_pause(observation, status)
+    deadline = status.last_transition(RESOURCES_DEPLOYED) + retry_pause(observation, status)
     if observation.now < deadline:
         decision.requeue_at(deadline)
         return
@@ -850,13 +435,6 @@ def _forget_pods(status: WrapperStatus, reason: str) -> None:
         status.set(PODS_READY, False, status.reason(PODS_READY), "The pods are deleted")
 
 
-def _retry_pause(observation: WrapperObservation, status: WrapperStatus) -> timedelta:
-    """Return the pause before the next attempt: that of the settings, or a longer one after many retries."""
-    doublings = min(status.retries, _PAUSE_DOUBLINGS)
-    shortest: timedelta = _FIRST_PAUSE * 2**doublings
-    return max(observation.settings.retry_pause, shortest)
-
-
 def _stay_failed(observation: WrapperObservation, decision: WrapperDecision) -> None:
     status = decision.status
     status.clear(PODS_READY, "Failed", "The AppWrapper has failed")
@@ -866,7 +444,7 @@ def _stay_failed(observation: WrapperObservation, decision: WrapperDecision) -> 
             message = f"{DELETION_ON_FAILURE} has value {format_duration(delay)}"
             status.set(DELETING_RESOURCES, False, "DeletionPaused", message, restart=True)
             deadline = observation.limited(status.last_transition(DELETING_RESOURCES) + delay)
-            excess = _excess_message(observation)
+            excess = excess_message(observation)
             if observation.now < deadline and not excess:
                 decision.requeue_at(deadline)
                 return
@@ -930,75 +508,6 @@ def _terminate(observation: WrapperObservation) -> WrapperDecision:
         status.set(QUOTA_RESERVED, False, "Terminating", "No resources deployed")
     decision.remove_finalizer = True
     return decision
-
-
-def _unhealthy(decision: WrapperDecision, reason: str, message: str) -> None:
-    decision.status.set(UNHEALTHY, True, reason, message, restart=True)
-    decision.record_warning(UNHEALTHY, f"{reason}: {message}")
-
-
-def _reset_or_fail(
-    observation: WrapperObservation,
-    decision: WrapperDecision,
-    *,
-    terminal: bool = False,
-    max_retries: int | None = None,
-) -> None:
-    """Retry or fail, and add which retry it is, or why there is none, to the condition ``Unhealthy``.
-
-    ``max_retries`` is the greatest retry limit, whatever the AppWrapper asks for.
-    """
-    status = decision.status
-    limit = observation.settings.retry_limit
-    if max_retries is not None:
-        limit = min(limit, max_retries)
-    refusal = _retry_refusal(observation, status, limit, terminal=terminal)
-    if not refusal:
-        status.count_retry()
-        status.phase = Phase.RESETTING
-    outcome = refusal or f"retry {status.retries} of {limit}"
-    message = "; ".join(filter(None, (status.message(UNHEALTHY), outcome)))
-    status.set(UNHEALTHY, True, status.reason(UNHEALTHY), message)
-    if not refusal:
-        return
-    decision.record_warning("Failed", f"{status.reason(UNHEALTHY)}: {message}")
-    status.phase = Phase.FAILED
-
-
-def _retry_refusal(
-    observation: WrapperObservation, status: WrapperStatus, limit: int, *, terminal: bool
-) -> str:
-    """Return why an AppWrapper is not retried after ``limit`` retries; empty if it is.
-
-    ``terminal``: a container ended with an exit code that makes the failure terminal.
-    """
-    settings = observation.settings
-    if terminal:
-        failed = (pod for pod in observation.pods if pod.phase == "Failed")
-        codes = {code for pod in failed for code in pod.exit_codes if settings.is_terminal(code)}
-        return f"exit code {', '.join(map(str, sorted(codes)))} is not retried"
-    if status.retries < limit:
-        return _overdue(observation, status)
-    if limit < 1:
-        return f"not retried, because the retry limit is {limit}"
-    return "the only retry failed as well" if limit == 1 else f"all {limit} retries failed as well"
-
-
-def _overdue(observation: WrapperObservation, status: WrapperStatus) -> str:
-    """Return why an AppWrapper that keeps quota is not retried any more; empty if it is.
-
-    Its user chooses the number of retries, and all of them keep the quota, also if no pod ever runs.
-    """
-    settings = observation.settings
-    if not observation.is_queued or status.is_true(PODS_READY):
-        return ""
-    since = max(status.last_transition(QUOTA_RESERVED), status.last_transition(PODS_READY))
-    ceiling = settings.grace_period_ceiling
-    if status.retries < settings.default_retry_limit or observation.now < since + ceiling:
-        return ""
-    return (
-        f"not retried any more, because its pods have not been ready for {format_duration(ceiling)}"
-    )
 
 
 _STEPS: Final[Mapping[Phase, Callable[[WrapperObservation, WrapperDecision], None]]] = {

@@ -18,14 +18,13 @@ import msgspec
 from cfo.api.appwrapper.names import PODS_READY, RESOURCES_DEPLOYED, Phase, has_quota
 from cfo.api.appwrapper.pod_use import LeastUse
 from cfo.api.pod_requests import requested_of, requests_of_pod
-from cfo.controllers.appwrapper.components import Component
-from cfo.controllers.appwrapper.decision import (
-    MAX_NAME_LENGTH,
-    WrapperObservation,
+from cfo.controllers.appwrapper.component_deletion import (
     has_unknown_owners,
     may_be_own,
     own_pods_from,
 )
+from cfo.controllers.appwrapper.components import Component
+from cfo.controllers.appwrapper.decision import MAX_NAME_LENGTH, WrapperObservation
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.pod_use import is_of_one, uses_of
 from cfo.controllers.appwrapper.pods import WrapperPod

@@ -14,10 +14,11 @@ from cfo.api.appwrapper.inference import infer_pod_sets
 from cfo.api.appwrapper.names import PODS_READY, QUOTA_RESERVED, UNHEALTHY, Phase
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.pod_requests import PodShape
+from cfo.controllers.appwrapper.creation import Creation, after_creation
 from cfo.controllers.appwrapper.decision import WrapperDecision
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.pods import Termination, WrapperPod
-from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
+from cfo.controllers.appwrapper.transition import decide
 from cfo.controllers.pod_status import PodStatus
 from cfo.runtime import rfc3339
 from cfo.runtime.objects.unstructured import Object, find_condition

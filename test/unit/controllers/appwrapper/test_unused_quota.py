@@ -25,10 +25,11 @@ from cfo.api.pod_requests import PodShape
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.appwrapper.components import ComponentObject, components_of
+from cfo.controllers.appwrapper.creation import Creation, after_creation
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.pods import WrapperPod
 from cfo.controllers.appwrapper.reconciler import AppWrapperReconciler
-from cfo.controllers.appwrapper.transition import Creation, after_creation, decide
+from cfo.controllers.appwrapper.transition import decide
 from cfo.controllers.appwrapper.unused_quota import (
     QuotaUse,
     UnusedQuota,

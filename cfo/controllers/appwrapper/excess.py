@@ -1,0 +1,75 @@
+"""What follows if components have more pods than their queue admitted: pure functions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from cfo.api.appwrapper.names import UNHEALTHY
+from cfo.controllers.appwrapper.decision import (
+    EXCESS,
+    EXCESS_GRACE,
+    MAX_SHOWN_COMPONENTS,
+    WrapperDecision,
+    WrapperObservation,
+)
+from cfo.controllers.appwrapper.retries import reset_or_fail
+
+_EXCESS_RETRIES: Final = 3
+"""How many retries are allowed at most if a component has more pods than were admitted."""
+
+
+def excess_message(observation: WrapperObservation) -> str:
+    """Return which components have more pods than their queue admitted; empty if none has.
+
+    As many pods as admitted may be ending in addition, because their controllers replace them at once. More of them
+    count: users choose how long their pods take to end. Other pods that descend from the AppWrapper count as well; they
+    can be those of components whose creation is not recorded yet.
+    """
+    if not observation.is_queued:
+        return ""
+    holding = [pod for pod in observation.pods if pod.ancestor and pod.holds_resources]
+    active = Counter(pod.ancestor for pod in holding if not pod.deleting)
+    ending = Counter(pod.ancestor for pod in holding if pod.deleting)
+    found: list[str] = []
+    recorded: set[str] = set()
+    unrecorded = 0
+    for component, obj in zip(observation.components, observation.objects, strict=True):
+        uid = component.uid or (obj.uid if obj is not None else "")
+        admitted = component.admitted_pods
+        if not uid:
+            unrecorded += admitted
+            continue
+        recorded.add(uid)
+        pods = active[uid] + max(0, ending[uid] - admitted)
+        if pods > admitted:
+            found.append(
+                f"{component.display_name} has {pods} pods, but its queue admitted {admitted}"
+            )
+    # Those that are being deleted by force may remain from an earlier attempt.
+    others = [pod for pod in holding if pod.ancestor not in recorded and not pod.forced]
+    if len(others) > unrecorded:
+        message = f"{len(others)} pods are of no component, but its queue admitted {unrecorded}"
+        found.insert(0, message)
+    return "; ".join(found[:MAX_SHOWN_COMPONENTS])
+
+
+def tolerate_excess(
+    observation: WrapperObservation, decision: WrapperDecision, message: str
+) -> None:
+    """Report more pods than were admitted, and reset or fail the AppWrapper if they remain for too long."""
+    status = decision.status
+    is_reported = status.is_true(UNHEALTHY) and status.reason(UNHEALTHY) == EXCESS
+    status.set(UNHEALTHY, True, EXCESS, message, restart=True)
+    grace = min(observation.settings.failure_grace, EXCESS_GRACE)
+    deadline = status.last_transition(UNHEALTHY) + grace
+    if observation.now < deadline:
+        if not is_reported:
+            decision.record_warning(
+                EXCESS,
+                f"{message}; unless it is scaled back, all pods are deleted at {deadline:%H:%M:%S} UTC",
+            )
+        decision.requeue_at(deadline)
+        return
+    decision.record_warning(UNHEALTHY, f"{EXCESS}: {message}")
+    reset_or_fail(observation, decision, max_retries=_EXCESS_RETRIES)

@@ -1,0 +1,242 @@
+"""Whether the pods of an AppWrapper that runs are ready, and what is reported while they are not: pure functions."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from cfo.api.appwrapper.names import PODS_READY, RESOURCES_DEPLOYED
+from cfo.api.appwrapper.pod_use import LeastUse
+from cfo.controllers.appwrapper.components import Component, ComponentObject
+from cfo.controllers.appwrapper.decision import WrapperDecision, WrapperObservation
+from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
+from cfo.controllers.appwrapper.pod_use import (
+    IDLE_LIMIT,
+    describe_shortage,
+    has_started,
+    idle_since,
+    uses_of,
+)
+from cfo.controllers.appwrapper.pods import (
+    PodCounts,
+    WrapperPod,
+    failure_text,
+    first_failure,
+    last_end,
+    reported_failure,
+    waiting_pods_message,
+)
+from cfo.controllers.appwrapper.retries import report_unhealthy, reset_or_fail
+from cfo.controllers.pod_status import is_same_failure
+from cfo.runtime.objects import format_duration
+
+_MAX_JOB_BACKOFF: Final = timedelta(minutes=10)
+"""The longest delay after which the controller of Jobs replaces a failed pod (kube-controller-manager)."""
+_USUAL_CREATION: Final = timedelta(seconds=10)
+"""How long the controllers of components usually need at most until they have created the pods."""
+
+
+def await_pods(
+    observation: WrapperObservation,
+    decision: WrapperDecision,
+    counts: PodCounts,
+    unfinished: Sequence[Component],
+    retried: Sequence[WrapperPod],
+) -> None:
+    """Report whether enough pods run and use the quota, and reset or fail the AppWrapper if they do not in time.
+
+    ``counts`` are those of its pods, ``unfinished`` its components that have not completed, and ``retried`` failed pods
+    whose own controllers retry.
+    """
+    status = decision.status
+    settings = observation.settings
+    expected = sum(component.expected_pods for component in unfinished)
+    shortage = ""
+    lacks_requests = False
+    if counts.running + counts.succeeded >= expected:
+        uses = uses_of(observation, unfinished)
+        shortage = describe_shortage(uses, filter(has_started, observation.pods))
+        if not shortage:
+            _report_readiness(observation, decision, counts)
+            _record_all_started(observation, decision, unfinished)
+            _end_idleness(observation, decision, uses, retried)
+            return
+        existing = [pod for pod in observation.pods if has_started(pod) or pod.phase == "Pending"]
+        lacks_requests = bool(describe_shortage(uses, existing))
+    message = f"{counts.pending} pods pending; {counts.running} pods running; {counts.succeeded} pods succeeded"
+    if shortage:
+        message += f"; {shortage}"
+    has_unread = not all(pod.is_read for pod in observation.pods)
+    if observation.knowledge.lacks_pods or has_unread:
+        # Those that are not known may run, and request enough. A reset would delete them.
+        _report_failure(observation, decision, message)
+        return
+    status.clear(PODS_READY, "InsufficientPodsReady", message)
+    # Pods that became unready get the full warm-up period again, and so do pods that replace failed ones.
+    began = max(status.last_transition(RESOURCES_DEPLOYED), status.last_transition(PODS_READY))
+    failed_at = last_end(retried)
+    if failed_at is not None:
+        began = max(began, failed_at)
+    if counts.existing >= expected and not lacks_requests:
+        grace = settings.warmup_grace
+    elif failed_at is not None or observation.knowledge is PodKnowledge.LISTED:
+        # Pods that have failed are in no list, and may be replaced.
+        grace = max(settings.admission_grace, _MAX_JOB_BACKOFF)
+    else:
+        grace = settings.admission_grace
+    deadline = began + grace
+    if counts.existing < expected:
+        _explain_missing_pods(observation, decision, min(began + _USUAL_CREATION, deadline))
+    if observation.now < deadline:
+        _report_failure(observation, decision, message)
+        _report_shortage(decision, shortage, message)
+        decision.requeue_at(deadline)
+        return
+    # A reset deletes the pods, and then nothing else says why they did not start.
+    message += waiting_pods_message(
+        observation.pods, expected - counts.existing, observation.refusal
+    )
+    report_unhealthy(decision, "InsufficientPodsReady", message)
+    reset_or_fail(observation, decision, terminal=counts.terminal_failure)
+
+
+def _report_readiness(
+    observation: WrapperObservation, decision: WrapperDecision, counts: PodCounts
+) -> None:
+    status = decision.status
+    message = f"{counts.running} pods running; {counts.succeeded} pods succeeded"
+    crash = first_failure(observation.pods, "Running")
+    if crash is not None:
+        # Its phase is still Running, which is enough to be ready.
+        message += f"; {crash.reason}: {crash.message}"
+        if crash.reason not in status.message(PODS_READY):
+            decision.record_warning("PodsNotReady", failure_text(crash))
+    status.set(PODS_READY, True, "SufficientPodsReady", message)
+
+
+def record_started(
+    observation: WrapperObservation,
+    decision: WrapperDecision,
+    deployed: Sequence[tuple[Component, ComponentObject]],
+) -> None:
+    """Record which components have pods that use what was admitted for them, before they complete."""
+    if not observation.is_queued:
+        return
+    status = decision.status
+    unrecorded = [
+        (component, obj)
+        for component, obj in deployed
+        if component.expected_pods and not component.has_started
+    ]
+    if not unrecorded:
+        return
+    is_recorded = any(component.has_started for component in observation.components)
+    is_unfinished = any(
+        component.expected_pods and not obj.completed for component, obj in deployed
+    )
+    # Earlier versions recorded nothing. If the pods of unfinished components are ready, this version has.
+    is_of_earlier_version = status.is_true(PODS_READY) and is_unfinished and not is_recorded
+    pods: defaultdict[str, list[WrapperPod]] = defaultdict(list)
+    for pod in observation.pods:
+        if pod.is_read and has_started(pod):
+            pods[pod.ancestor].append(pod)
+    for component, obj in unrecorded:
+        if is_of_earlier_version or _use_quota(observation, component, pods[obj.uid]):
+            status.set_pods_started(component.index)
+
+
+def _use_quota(
+    observation: WrapperObservation, component: Component, pods: Sequence[WrapperPod]
+) -> bool:
+    """Return whether ``pods`` of a component, which have started, are enough and request what was admitted for it."""
+    if len(pods) < component.expected_pods:
+        return False
+    return not describe_shortage(uses_of(observation, [component]), pods)
+
+
+def _record_all_started(
+    observation: WrapperObservation, decision: WrapperDecision, unfinished: Iterable[Component]
+) -> None:
+    """Record that the pods of ``unfinished`` components are ready; owners may not lead from a pod to its component."""
+    if not observation.is_queued:
+        return
+    for component in unfinished:
+        if component.expected_pods:
+            decision.status.set_pods_started(component.index)
+
+
+def _end_idleness(
+    observation: WrapperObservation,
+    decision: WrapperDecision,
+    uses: Sequence[LeastUse],
+    retried: Sequence[WrapperPod],
+) -> None:
+    """Reset an AppWrapper of which no pod has run for too long, although enough have succeeded.
+
+    Its components would need further pods, such as a Job with more completions than pods at a time.
+    """
+    status = decision.status
+    since = idle_since(observation, uses, status.last_transition(PODS_READY))
+    if since is None:
+        return
+    failed_at = last_end(retried)
+    if failed_at is not None:
+        since = max(since, failed_at)
+    limit = max(observation.settings.warmup_grace, IDLE_LIMIT)
+    if observation.now < since + limit:
+        decision.requeue_at(since + limit)
+        return
+    message = f"{status.message(PODS_READY)}; no pod that uses the quota has run for {format_duration(limit)}"
+    message += waiting_pods_message(observation.pods, 0)
+    status.set(PODS_READY, False, "InsufficientPodsReady", message)
+    report_unhealthy(decision, "InsufficientPodsReady", message)
+    reset_or_fail(observation, decision)
+
+
+def _report_shortage(decision: WrapperDecision, shortage: str, message: str) -> None:
+    """Report that pods request too little to use the quota, unless the report is about a pod that cannot start."""
+    status = decision.status
+    reported = status.message(PODS_READY)
+    if not shortage or shortage in reported or reported_failure(reported) is not None:
+        return
+    status.set(PODS_READY, False, "InsufficientPodsReady", message)
+    decision.record_warning("PodsNotReady", message)
+
+
+def _explain_missing_pods(
+    observation: WrapperObservation, decision: WrapperDecision, due: datetime
+) -> None:
+    """From the time ``due``, ask why the first component that lacks pods does so."""
+    if observation.refusal is not None:
+        return
+    if observation.now < due:
+        decision.requeue_at(due)
+        return
+    pods = Counter(pod.ancestor for pod in observation.pods if pod.phase != "Failed")
+    for component, obj in zip(observation.components, observation.objects, strict=True):
+        if obj is not None and not obj.completed and pods[obj.uid] < component.expected_pods:
+            decision.unexplained = component
+            return
+
+
+def _report_failure(
+    observation: WrapperObservation, decision: WrapperDecision, message: str
+) -> None:
+    """Report why a pod cannot start, or cannot be created, long before the warm-up period ends.
+
+    That report leaves out ``message``, the numbers of pods, so that each pod of many does not cause a write.
+    """
+    status = decision.status
+    known = reported_failure(status.message(PODS_READY))
+    failure = first_failure(observation.pods, "Pending") or observation.refusal
+    if failure is None:
+        if known is not None:
+            status.set(PODS_READY, False, "InsufficientPodsReady", message)
+        return
+    if known is not None and (known == failure or is_same_failure(known, failure)):
+        return
+    text = failure_text(failure)
+    status.set(PODS_READY, False, "InsufficientPodsReady", text)
+    decision.record_warning("PodsNotReady", text)

@@ -1,0 +1,92 @@
+"""Whether an AppWrapper that is unhealthy is retried, and when: pure functions."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from cfo.api.appwrapper.names import PODS_READY, QUOTA_RESERVED, UNHEALTHY, Phase
+from cfo.controllers.appwrapper.decision import WrapperDecision, WrapperObservation
+from cfo.controllers.appwrapper.status import WrapperStatus
+from cfo.runtime.objects import format_duration
+
+_FIRST_PAUSE: Final = timedelta(milliseconds=10)
+_PAUSE_DOUBLINGS: Final = 13
+"""How often the shortest pause between two attempts doubles with the retries: up to 82 s."""
+
+
+def report_unhealthy(decision: WrapperDecision, reason: str, message: str) -> None:
+    """Let the condition ``Unhealthy`` be true from now on, and report that in an Event."""
+    decision.status.set(UNHEALTHY, True, reason, message, restart=True)
+    decision.record_warning(UNHEALTHY, f"{reason}: {message}")
+
+
+def reset_or_fail(
+    observation: WrapperObservation,
+    decision: WrapperDecision,
+    *,
+    terminal: bool = False,
+    max_retries: int | None = None,
+) -> None:
+    """Retry or fail, and add which retry it is, or why there is none, to the condition ``Unhealthy``.
+
+    ``max_retries`` is the greatest retry limit, whatever the AppWrapper asks for.
+    """
+    status = decision.status
+    limit = observation.settings.retry_limit
+    if max_retries is not None:
+        limit = min(limit, max_retries)
+    refusal = _retry_refusal(observation, status, limit, terminal=terminal)
+    if not refusal:
+        status.count_retry()
+        status.phase = Phase.RESETTING
+    outcome = refusal or f"retry {status.retries} of {limit}"
+    message = "; ".join(filter(None, (status.message(UNHEALTHY), outcome)))
+    status.set(UNHEALTHY, True, status.reason(UNHEALTHY), message)
+    if not refusal:
+        return
+    decision.record_warning("Failed", f"{status.reason(UNHEALTHY)}: {message}")
+    status.phase = Phase.FAILED
+
+
+def _retry_refusal(
+    observation: WrapperObservation, status: WrapperStatus, limit: int, *, terminal: bool
+) -> str:
+    """Return why an AppWrapper is not retried after ``limit`` retries; empty if it is.
+
+    ``terminal``: a container ended with an exit code that makes the failure terminal.
+    """
+    settings = observation.settings
+    if terminal:
+        failed = (pod for pod in observation.pods if pod.phase == "Failed")
+        codes = {code for pod in failed for code in pod.exit_codes if settings.is_terminal(code)}
+        return f"exit code {', '.join(map(str, sorted(codes)))} is not retried"
+    if status.retries < limit:
+        return _overdue(observation, status)
+    if limit < 1:
+        return f"not retried, because the retry limit is {limit}"
+    return "the only retry failed as well" if limit == 1 else f"all {limit} retries failed as well"
+
+
+def _overdue(observation: WrapperObservation, status: WrapperStatus) -> str:
+    """Return why an AppWrapper that keeps quota is not retried any more; empty if it is.
+
+    Its user chooses the number of retries, and all of them keep the quota, also if no pod ever runs.
+    """
+    settings = observation.settings
+    if not observation.is_queued or status.is_true(PODS_READY):
+        return ""
+    since = max(status.last_transition(QUOTA_RESERVED), status.last_transition(PODS_READY))
+    ceiling = settings.grace_period_ceiling
+    if status.retries < settings.default_retry_limit or observation.now < since + ceiling:
+        return ""
+    return (
+        f"not retried any more, because its pods have not been ready for {format_duration(ceiling)}"
+    )
+
+
+def retry_pause(observation: WrapperObservation, status: WrapperStatus) -> timedelta:
+    """Return the pause before the next attempt: that of the settings, or a longer one after many retries."""
+    doublings = min(status.retries, _PAUSE_DOUBLINGS)
+    shortest: timedelta = _FIRST_PAUSE * 2**doublings
+    return max(observation.settings.retry_pause, shortest)
