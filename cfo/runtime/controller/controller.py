@@ -292,12 +292,13 @@ class Controller:
                 return
             self._metrics.active_workers.inc()
             try:
-                if not self._is_selected(request):
-                    pass
-                elif request.namespace in self._unavailable:
-                    self._parked.setdefault(request.namespace, {})[request] = priority
-                else:
+                is_selected = self._is_selected(request)
+                if is_selected and request.namespace not in self._unavailable:
                     await self._handle(request, priority)
+                else:
+                    self._large_objects.release((self.name, request))
+                    if is_selected:
+                        self._parked.setdefault(request.namespace, {})[request] = priority
             finally:
                 self.queue.done(request)
                 self._metrics.active_workers.dec()

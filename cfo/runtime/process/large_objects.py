@@ -90,9 +90,9 @@ class LargeObjects:
             yield
         finally:
             _reconcile.reset(token)
-            if self._holders.pop(identity, None) is not None:
+            if identity in self._holders:
                 self._pause(namespace, self._clock.monotonic() - began)
-                self._pass_on()
+                self.release(identity)
 
     def take(self, identity: Hashable, namespace: str) -> None:
         """Take the room for a reconcile, unless it has it. Raises :class:`RoomTaken` if there is none."""
@@ -106,6 +106,11 @@ class LargeObjects:
         """Call ``repeat`` once the room is kept for a reconcile, which is for an object in this namespace."""
         self._waiting.setdefault(namespace, {})[identity] = repeat
         self._pass_on()
+
+    def release(self, identity: Hashable) -> None:
+        """Pass on the room that a reconcile has, or that is kept for one that does not run after all."""
+        if self._holders.pop(identity, None) is not None:
+            self._pass_on()
 
     def _pause(self, namespace: str, seconds: float) -> None:
         """Begin the pauses after a reconcile in ``namespace`` that had the room for so many ``seconds``."""

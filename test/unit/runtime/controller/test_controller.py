@@ -38,7 +38,7 @@ from cfo.runtime.objects.errors import ReconcileError, TerminalError
 from cfo.runtime.objects.kinds import CONFIG_MAP
 from cfo.runtime.objects.unstructured import GVK, new_object, set_controller_owner
 from cfo.runtime.process import function_errors
-from cfo.runtime.process.large_objects import MANY_VALUES
+from cfo.runtime.process.large_objects import MANY_VALUES, MAX_PAUSE
 from test.support.clocks import FakeClock
 from test.support.scheduling import run_until_idle
 
@@ -218,6 +218,44 @@ async def test_one_large_object_is_reconciled_at_a_time() -> None:
             end.set()
         await run_until_idle()
         assert active == []
+
+
+async def test_namespace_that_is_left_out_keeps_no_room_for_large_objects() -> None:
+    """Those who can delete the operator's RoleBinding in their namespace could stop the large objects of all others."""
+    requests = [Request("running", "a"), Request("left-out", "a"), Request("other", "a")]
+    running_ends = anyio.Event()
+    large = EntryDecoder(CONFIG_MAP).decode(
+        orjson.dumps({"metadata": {"name": "a"}, "data": [{}] * MANY_VALUES})
+    )
+    reconciled: list[str] = []
+
+    async def script(request: Request) -> Result:
+        large.object()
+        if request.namespace == "running":
+            await running_ends.wait()
+        reconciled.append(request.namespace)
+        return Result()
+
+    harness = Harness(script)
+    unavailable = UnavailableNamespaces()
+    harness.controller = Controller(
+        "large", harness.reconciler, clock=harness.clock, unavailable=unavailable
+    )
+    harness.controller.watch(harness.channel)
+    async with running(harness):
+        for request in requests:
+            harness.channel.enqueue([request])
+            await run_until_idle()
+        unavailable.replace("pods", {"left-out": "rule"})
+        running_ends.set()
+        await run_until_idle()
+        harness.clock.advance(MAX_PAUSE)
+        await run_until_idle()
+        assert reconciled == ["running", "other"]
+        unavailable.replace("pods", {})
+        harness.clock.advance(MAX_PAUSE)
+        await run_until_idle()
+        assert reconciled == ["running", "other", "left-out"]
 
 
 async def test_object_that_is_reconciled_continually_is_reported_once() -> None:
