@@ -10,7 +10,8 @@ import orjson
 
 from cfo.api.appwrapper.inference import expected_pods
 from cfo.api.appwrapper.kinds import TRAIN_JOB, kind_of
-from cfo.api.appwrapper.podsets import PodSetError, pod_template_at
+from cfo.api.appwrapper.podsets import PodSetError
+from cfo.api.appwrapper.quota import required_pod_spec
 from cfo.api.appwrapper.train_jobs import requested_nodes
 from cfo.api.pod_requests import (
     counts_in_queues,
@@ -31,7 +32,8 @@ class LeastUse(msgspec.Struct, frozen=True):
 def least_use(template: Object, pod_sets: Iterable[Mapping[str, Any]]) -> tuple[LeastUse, ...]:
     """Return what the pods of a component with the recorded ``pod_sets`` must request, as far as they must exist.
 
-    These are the requests in its pod templates. What KubeRay adds to its pods does not count.
+    These are the requests in its pod templates, and those that its user lets KubeRay add to its pods. KubeRay's own
+    defaults do not count: earlier versions add less.
     """
     return remembered(_least_use, orjson.dumps([template, *pod_sets]))
 
@@ -52,7 +54,7 @@ def _pods(template: Object, pod_sets: Iterable[Mapping[str, Any]]) -> Iterator[t
         yield requested_nodes(template, pod_sets)
         return
     for path, pods in expected_pods(template, pod_sets):
-        yield pods, pod_template_at(template, path)["spec"]
+        yield pods, required_pod_spec(template, path)
 
 
 def _least(spec: Mapping[str, Any]) -> Mapping[str, int]:

@@ -52,12 +52,13 @@ _REDIS_CLEANUP: Final = {"cpu": "200m", "memory": "256Mi"}
 class _Addition(msgspec.Struct, frozen=True):
     """A container that KubeRay adds to the head pod, or to all Ray pods (``in_workers``).
 
-    ``path`` is the field of the component that requests it.
+    ``path`` is the field of the component that requests it. ``is_chosen``: its user sets the resources.
     """
 
     path: str
     container: Object
     in_workers: bool = False
+    is_chosen: bool = False
 
     @property
     def description(self) -> str:
@@ -93,8 +94,7 @@ def pods_with_quota(component: Mapping[str, Any]) -> list[QuotaGroup]:
         found = copied(pod_template_at(template, path))
         submits = is_submitter(gvk, pod_set)
         if gvk in RAY_SPECS and not submits:
-            is_head = path == f"{RAY_SPECS[gvk]}.headGroupSpec.template"
-            _add_to_ray_pod(template, found["spec"], is_head=is_head)
+            _add_to_ray_pod(template, found["spec"], is_head=_is_head(template, path))
         if gvk == TRAIN_JOB:
             found["spec"] = trained_pod_spec(template, path, found["spec"])
         groups.append(QuotaGroup(pod_set, found, len(groups), submits))
@@ -104,6 +104,23 @@ def pods_with_quota(component: Mapping[str, Any]) -> list[QuotaGroup]:
         submitter = submitter_template(template)
         groups.append(QuotaGroup(pod_set, submitter, len(groups), is_submitter=True))
     return groups
+
+
+def required_pod_spec(template: Object, path: str) -> Object:
+    """Return the spec of the pod template at ``path``, with the containers whose resources its user lets KubeRay add.
+
+    It is not to be changed. Raises :class:`PodSetError` if there is no pod template.
+    """
+    spec: Object = pod_template_at(template, path)["spec"]
+    if kind_of(template) not in RAY_SPECS:
+        return spec
+    additions = _additions_to(template, is_head=_is_head(template, path))
+    chosen = [addition.container for addition in additions if addition.is_chosen]
+    return {**spec, "containers": [*(spec.get("containers") or ()), *chosen]}
+
+
+def _is_head(template: Object, path: str) -> bool:
+    return path == f"{RAY_SPECS[kind_of(template)]}.headGroupSpec.template"
 
 
 def submitter_template(template: Object) -> Object:
@@ -158,22 +175,24 @@ def _additions(template: Object) -> Iterator[_Addition]:
         return
     if value_or_none(template, f"{cluster}.enableInTreeAutoscaling") is True:
         where = f"{cluster}.autoscalerOptions.resources"
-        resources = _resources_at(template, where, _AUTOSCALER_RESOURCES)
-        yield _Addition(where, {"name": _AUTOSCALER, "resources": resources})
+        yield _with_resources_at(template, where, _AUTOSCALER, _AUTOSCALER_RESOURCES)
     where = "template.spec.submissionMode"
     if kind_of(template).kind == "RayJob" and value_or_none(template, where) == "SidecarMode":
         yield _Addition(where, {"name": _SUBMITTER, "resources": _SUBMITTER_RESOURCES})
     options = f"{cluster}.historyServerOptions.collectorOptions"
     if value_or_none(template, options) is not None:
         where = f"{options}.resources"
-        resources = _resources_at(template, where, _COLLECTOR_RESOURCES)
-        yield _Addition(where, {"name": _COLLECTOR, "resources": resources}, in_workers=True)
+        yield _with_resources_at(template, where, _COLLECTOR, _COLLECTOR_RESOURCES, in_workers=True)
 
 
-def _resources_at(template: Object, path: str, default: Object) -> Any:
-    """Return the resources at ``path``, which users set, or else KubeRay's default."""
+def _with_resources_at(
+    template: Object, path: str, name: str, default: Object, *, in_workers: bool = False
+) -> _Addition:
+    """Return a container with the resources at ``path``, which users set, or else KubeRay's default."""
     resources = value_or_none(template, path)
-    return default if resources is None else resources
+    is_chosen = resources is not None
+    container = {"name": name, "resources": resources if is_chosen else default}
+    return _Addition(path, container, in_workers, is_chosen)
 
 
 def _add_to_ray_pod(template: Object, spec: Object, *, is_head: bool) -> None:
@@ -181,9 +200,13 @@ def _add_to_ray_pod(template: Object, spec: Object, *, is_head: bool) -> None:
     containers: list[Object] = list(spec.get("containers") or ())
     if is_head and containers and _has_fault_tolerance(template):
         containers[0] = _with_requests(containers[0], _REDIS_CLEANUP)
-    additions = [each for each in _additions(template) if is_head or each.in_workers]
+    additions = _additions_to(template, is_head=is_head)
     containers += [copied(each.container) for each in additions]
     spec["containers"] = containers
+
+
+def _additions_to(template: Object, *, is_head: bool) -> list[_Addition]:
+    return [each for each in _additions(template) if is_head or each.in_workers]
 
 
 def _has_fault_tolerance(template: Object) -> bool:

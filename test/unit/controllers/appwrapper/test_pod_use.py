@@ -201,6 +201,15 @@ def test_pod_that_cannot_start_is_reported_instead_of_small_ones() -> None:
 
 AUTOSCALED = ray_cluster(workers=0, enableInTreeAutoscaling=True)
 AUTOSCALER = {"cpu": "1500m", "memory": "2.5Gi"}
+GPU_AUTOSCALER = ray_cluster(
+    workers=0,
+    enableInTreeAutoscaling=True,
+    autoscalerOptions={"resources": {"requests": {GPU: "1"}}},
+)
+GPU_COLLECTORS = ray_cluster(
+    workers=1,
+    historyServerOptions={"collectorOptions": {"resources": {"requests": {GPU: "1"}}}},
+)
 
 
 @pytest.mark.parametrize(
@@ -211,6 +220,10 @@ AUTOSCALER = {"cpu": "1500m", "memory": "2.5Gi"}
         pytest.param(ray_cluster(workers=2), [HEAD, BIG, BIG], id="RayCluster"),
         pytest.param(AUTOSCALED, [AUTOSCALER], id="RayCluster without workers"),
         pytest.param(AUTOSCALED, [AUTOSCALER, BIG, BIG], id="RayCluster that was scaled"),
+        pytest.param(GPU_AUTOSCALER, [{**HEAD, GPU: "1"}], id="autoscaler with a device"),
+        pytest.param(
+            GPU_COLLECTORS, [{**HEAD, GPU: "1"}, {**BIG, GPU: "9"}], id="collectors with devices"
+        ),
         pytest.param(train_job("node", "node"), [BIG, BIG], id="TrainJob"),
         pytest.param(train_job("launcher", "node"), [TINY, BIG], id="TrainJob with a launcher"),
         pytest.param(
@@ -225,6 +238,22 @@ def test_pods_as_their_controllers_create_them_are_ready(
     obj = step(running(template), map(pod, pods))
     assert is_ready(obj), condition(obj, PODS_READY)
     assert decision_about(obj, map(pod, pods), DAY).deadline is None
+
+
+@pytest.mark.parametrize(
+    ("template", "pods"),
+    [
+        pytest.param(GPU_AUTOSCALER, [HEAD], id="autoscaler"),
+        pytest.param(GPU_COLLECTORS, [HEAD, BIG], id="collectors"),
+    ],
+)
+def test_containers_with_chosen_resources_that_kuberay_does_not_add_keep_no_quota(
+    template: Object, pods: list[Object]
+) -> None:
+    """Earlier versions of KubeRay add no collector, and users can switch off the autoscaler after the admission."""
+    obj = step(running(template), map(pod, pods))
+    assert not is_ready(obj)
+    assert phase(step(obj, map(pod, pods), ADMISSION_GRACE)) == Phase.RESETTING
 
 
 def test_all_admitted_nodes_of_a_train_job_must_request_the_resources() -> None:
