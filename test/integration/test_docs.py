@@ -294,9 +294,3 @@ def test_path_of_a_reader_has_at_most_the_promised_words(name: str) -> None:
     assert int(limit.replace(",", "")) <= READERS[name]
     pages = [page, *(DOCS / target for target in re.findall(r"\]\(([\w-]+\.md)\)", path))]
     assert words(" ".join(each.read_text() for each in pages)) <= READERS[name]
-
-
-def test_pages_have_at_most_48_000_words() -> None:
-    """Say a fact once, then link."""
-    pages = [*PAGES, *DOCS.glob("*/*.md")]
-    assert sum(words(page.read_text()) for page in pages) <= 48_000
