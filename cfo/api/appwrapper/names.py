@@ -90,12 +90,6 @@ ANNOTATION_PROBLEM: Final = "; annotation "
 NOT_CONTROLLED: Final = "exists, but is not controlled by appwrapper"
 """The problem with a resource that has the name of a component, in the Go operator's words."""
 
-PODS_STARTED: Final = "PodsStarted"
-"""A component's condition: as many pods as expected, which request what its queue admitted for it, have started.
-
-If a component completes without it, it has never used its quota. Components without a queue do not have it.
-"""
-
 UNKNOWN_FIELDS: Final = "UnknownFields"
 """A component's condition: its object lacks fields of the template that the API server does not know."""
 

@@ -26,7 +26,7 @@ from cfo.api.appwrapper.inference import (
     pod_sets_of,
 )
 from cfo.api.appwrapper.kinds import RAY_JOB, kind_of
-from cfo.api.appwrapper.names import APPWRAPPER_LABEL, PODS_STARTED, RESOURCES_DEPLOYED
+from cfo.api.appwrapper.names import APPWRAPPER_LABEL, RESOURCES_DEPLOYED
 from cfo.api.appwrapper.podsets import (
     MAX_POD_SET_BYTES,
     SUBMITTER_PATH,
@@ -70,8 +70,7 @@ class Component(msgspec.Struct, frozen=True):
     ``deployed`` and ``reason`` are the status and reason of its condition, or empty if there is no condition. ``uid``
     is that of the object that was created, if the status has it.
     ``expected_pods``: how many pods it must have to be ready. ``admitted_pods``: how many may run at a time.
-    ``completions``: how many pods must succeed until it is complete, if that is known. ``has_started``: its pods have
-    used what was admitted for it.
+    ``completions``: how many pods must succeed until it is complete, if that is known.
     """
 
     index: int
@@ -84,7 +83,6 @@ class Component(msgspec.Struct, frozen=True):
     admitted_pods: int = 0
     completions: int = 0
     uid: str = ""
-    has_started: bool = False
 
     @property
     def display_name(self) -> str:
@@ -156,7 +154,6 @@ def components_of(wrapper: Mapping[str, Any]) -> list[Component]:
                 numbers.admitted,
                 _completions(template),
                 recorded_uid(recorded),
-                find_condition(recorded.get("conditions"), PODS_STARTED) is not None,
             )
         )
     return found

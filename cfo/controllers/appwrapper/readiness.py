@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from cfo.api.appwrapper.names import PODS_READY, RESOURCES_DEPLOYED
 from cfo.api.appwrapper.pod_use import LeastUse
-from cfo.controllers.appwrapper.components import Component, ComponentObject
+from cfo.controllers.appwrapper.components import Component
 from cfo.controllers.appwrapper.decision import WrapperDecision, WrapperObservation
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.pod_use import (
@@ -60,7 +60,6 @@ def await_pods(
         shortage = describe_shortage(uses, filter(has_started, observation.pods))
         if not shortage:
             _report_readiness(observation, decision, counts)
-            _record_all_started(observation, decision, unfinished)
             _end_idleness(observation, decision, uses, retried)
             return
         existing = [pod for pod in observation.pods if has_started(pod) or pod.phase == "Pending"]
@@ -114,57 +113,6 @@ def _report_readiness(
         if crash.reason not in status.message(PODS_READY):
             decision.record_warning("PodsNotReady", failure_text(crash))
     status.set(PODS_READY, True, "SufficientPodsReady", message)
-
-
-def record_started(
-    observation: WrapperObservation,
-    decision: WrapperDecision,
-    deployed: Sequence[tuple[Component, ComponentObject]],
-) -> None:
-    """Record which components have pods that use what was admitted for them, before they complete."""
-    if not observation.is_queued:
-        return
-    status = decision.status
-    unrecorded = [
-        (component, obj)
-        for component, obj in deployed
-        if component.expected_pods and not component.has_started
-    ]
-    if not unrecorded:
-        return
-    is_recorded = any(component.has_started for component in observation.components)
-    is_unfinished = any(
-        component.expected_pods and not obj.completed for component, obj in deployed
-    )
-    # Earlier versions recorded nothing. If the pods of unfinished components are ready, this version has.
-    is_of_earlier_version = status.is_true(PODS_READY) and is_unfinished and not is_recorded
-    pods: defaultdict[str, list[WrapperPod]] = defaultdict(list)
-    for pod in observation.pods:
-        if pod.is_read and has_started(pod):
-            pods[pod.ancestor].append(pod)
-    for component, obj in unrecorded:
-        if is_of_earlier_version or _use_quota(observation, component, pods[obj.uid]):
-            status.set_pods_started(component.index)
-
-
-def _use_quota(
-    observation: WrapperObservation, component: Component, pods: Sequence[WrapperPod]
-) -> bool:
-    """Return whether ``pods`` of a component, which have started, are enough and request what was admitted for it."""
-    if len(pods) < component.expected_pods:
-        return False
-    return not describe_shortage(uses_of(observation, [component]), pods)
-
-
-def _record_all_started(
-    observation: WrapperObservation, decision: WrapperDecision, unfinished: Iterable[Component]
-) -> None:
-    """Record that the pods of ``unfinished`` components are ready; owners may not lead from a pod to its component."""
-    if not observation.is_queued:
-        return
-    for component in unfinished:
-        if component.expected_pods:
-            decision.status.set_pods_started(component.index)
 
 
 def _end_idleness(

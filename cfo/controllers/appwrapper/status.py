@@ -18,7 +18,6 @@ from typing import Any, Final
 from cfo.api.appwrapper.created_components import CREATED, DELETED
 from cfo.api.appwrapper.names import (
     OWN_CONDITIONS,
-    PODS_STARTED,
     RESOURCES_DEPLOYED,
     UNKNOWN_FIELDS,
     VALIDATED,
@@ -159,11 +158,6 @@ class WrapperStatus(Conditions):
         conditions: list[Object] = self.components[index].setdefault("conditions", [])
         set_condition(conditions, UNKNOWN_FIELDS, True, "FieldsDropped", message, self.now)
 
-    def set_pods_started(self, index: int) -> None:
-        """Set the condition that the pods of a component have used what was admitted for it."""
-        conditions: list[Object] = self.components[index].setdefault("conditions", [])
-        set_condition(conditions, PODS_STARTED, True, PODS_STARTED, "", self.now)
-
     def component_message(self, index: int) -> str:
         """Return the message of a component's condition, or the empty string."""
         return (
@@ -236,8 +230,7 @@ def _small_component(component: Mapping[str, Any]) -> Object:
         small |= {name: component.get(name) or "" for name in ("apiVersion", "kind", "name")}
     if recorded.get("reason") not in (CREATED, DELETED):
         recorded = {**recorded, "message": ""}
-    started = find_condition(component.get("conditions"), PODS_STARTED)
-    small["conditions"] = [recorded] if started is None else [recorded, started]
+    small["conditions"] = [recorded]
     return small
 
 

@@ -49,10 +49,9 @@ from cfo.controllers.appwrapper.pods import (
     reported_failure,
     time_or_none,
 )
-from cfo.controllers.appwrapper.readiness import await_pods, record_started
+from cfo.controllers.appwrapper.readiness import await_pods
 from cfo.controllers.appwrapper.retries import report_unhealthy, reset_or_fail, retry_pause
 from cfo.controllers.appwrapper.status import WrapperStatus
-from cfo.controllers.appwrapper.unused_quota import unused_parts
 from cfo.controllers.appwrapper.workload import has_queue
 from cfo.runtime import POD, has_finalizer, is_deleting
 from cfo.runtime.objects import format_duration
@@ -119,9 +118,6 @@ def _end_unused_quota(observation: WrapperObservation, decision: WrapperDecision
         message = f"{status.message(UNHEALTHY)}; {message}"
     elif status.message(PODS_READY):
         message = f"{status.message(PODS_READY)}; {message}"
-    unused = unused_parts(observation)
-    if unused:
-        message += f": {'; '.join(unused[:MAX_SHOWN_COMPONENTS])}"
     status.set(UNHEALTHY, True, "InsufficientPodsReady", message, restart=True)
     decision.record_warning("Failed", f"InsufficientPodsReady: {message}")
     decision.create = False
@@ -251,7 +247,6 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
     failed = [_failure(component, obj) for component, obj in deployed if obj.failed]
     completed = {obj.uid: component for component, obj in deployed if obj.completed}
     unfinished = [component for component, obj in deployed if not obj.completed]
-    record_started(observation, decision, deployed)
     excess = excess_message(observation)
     success = success_message(observation, completed, unfinished)
     _end_remaining_pods(observation, decision, completed)

@@ -24,13 +24,12 @@ from cfo.controllers.appwrapper.component_deletion import (
     own_pods_from,
 )
 from cfo.controllers.appwrapper.components import Component
-from cfo.controllers.appwrapper.decision import MAX_NAME_LENGTH, WrapperObservation
+from cfo.controllers.appwrapper.decision import WrapperObservation
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.pod_use import is_of_one, uses_of
 from cfo.controllers.appwrapper.pods import WrapperPod
 from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.workload import holds_quota
-from cfo.runtime.process import printable
 
 
 class QuotaUse(Enum):
@@ -45,7 +44,7 @@ class QuotaUse(Enum):
     REQUESTED = auto()
     """Its pods request some of each resource, also if they wait for a node or an image."""
     UNUSED = auto()
-    """No pod that is known to run or wait requests some of a resource, or a component has completed without pods."""
+    """No pod that is known to run or wait requests some of a resource."""
     NOT_LISTED = auto()
     """The cache leaves out pods of its namespace, and they are not listed yet: what was known last applies."""
     UNKNOWN = auto()
@@ -99,8 +98,6 @@ def use_of_quota(observation: WrapperObservation) -> QuotaUse:
     # Without components, it has no pods.
     if observation.knowledge is PodKnowledge.LEFT_OUT and is_true(conditions, RESOURCES_DEPLOYED):
         return QuotaUse.NOT_LISTED
-    if unused_parts(observation):
-        return QuotaUse.UNUSED
     pods = [pod for pod in pods if pod.is_read]
     uses = uses_of(observation, components)
     is_ready = is_true(conditions, PODS_READY)
@@ -109,18 +106,6 @@ def use_of_quota(observation: WrapperObservation) -> QuotaUse:
     if pods and _request_each_resource(uses, pods):
         return QuotaUse.REQUESTED
     return QuotaUse.UNUSED
-
-
-def unused_parts(observation: WrapperObservation) -> list[str]:
-    """Return which components have completed without pods, as users can let them: they never used their quota."""
-    return [
-        f"{printable(component.display_name, MAX_NAME_LENGTH)} has completed without pods that used the quota"
-        for component, obj in zip(observation.components, observation.objects, strict=True)
-        if component.expected_pods
-        and not component.has_started
-        and obj is not None
-        and obj.completed
-    ]
 
 
 def _use_without_quota(observation: WrapperObservation) -> QuotaUse:

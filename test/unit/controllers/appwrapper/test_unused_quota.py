@@ -14,7 +14,6 @@ import pytest
 from cfo.api.appwrapper.names import (
     APPWRAPPER,
     PODS_READY,
-    PODS_STARTED,
     QUOTA_RESERVED,
     RESOURCES_DEPLOYED,
     UNHEALTHY,
@@ -24,7 +23,7 @@ from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.pod_requests import PodShape
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.appwrapper_settings import Settings
-from cfo.controllers.appwrapper.components import ComponentObject, components_of
+from cfo.controllers.appwrapper.components import ComponentObject
 from cfo.controllers.appwrapper.creation import Creation, after_creation
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.pods import WrapperPod
@@ -33,7 +32,6 @@ from cfo.controllers.appwrapper.transition import decide
 from cfo.controllers.appwrapper.unused_quota import (
     QuotaUse,
     UnusedQuota,
-    unused_parts,
     use_of_quota,
 )
 from cfo.controllers.appwrapper.workload_decision import queue_state
@@ -94,20 +92,6 @@ def with_condition(obj: Object, kind: str, status: str) -> Object:
         for item in obj["status"]["conditions"]
     ]
     return {**obj, "status": {**obj["status"], "conditions": conditions}}
-
-
-def with_started_pods(obj: Object, *indexes: int) -> Object:
-    """Return ``obj`` with the record that pods of these components have started."""
-    obj = copy.deepcopy(obj)
-    for index in indexes:
-        started = {"type": PODS_STARTED, "status": "True"}
-        obj["status"]["componentStatus"][index].setdefault("conditions", []).append(started)
-    return obj
-
-
-def started_components(obj: Object) -> list[int]:
-    """Return the indexes of the components of which it is recorded that their pods have started."""
-    return [component.index for component in components_of(obj) if component.has_started]
 
 
 def use(obj: Object, pods: list[WrapperPod], **fields: Any) -> QuotaUse:
@@ -190,84 +174,16 @@ def test_no_quota_is_kept_unused(obj: Object) -> None:
 def test_pods_that_completed_components_leave_use_the_quota_of_all(
     pods: list[WrapperPod], expected: QuotaUse
 ) -> None:
-    obj = with_started_pods(running(), 0)
-    assert use(obj, pods, objects=[ComponentObject(uid="c", completed=True)]) is expected
+    completed: list[ComponentObject | None] = [ComponentObject(uid="c", completed=True)]
+    assert use(running(), pods, objects=completed) is expected
 
 
-def two_jobs(*, ready: bool = True) -> Object:
-    """Return an AppWrapper with two equal Jobs, whose two pods each are ready or not."""
-    return with_condition(running(jobs=2), PODS_READY, str(ready))
-
-
-COMPLETED: list[ComponentObject | None] = [
-    ComponentObject(uid="c-0"),
-    ComponentObject(uid="c-1", completed=True),
-]
-BOTH = [requesting("Running", **BIG)] * 2
-
-
-def test_component_that_completes_without_pods_has_not_used_its_quota() -> None:
-    """Users can let a Job complete without pods, and others succeed with some of their pods only."""
-    obj = with_started_pods(two_jobs(), 0)
-    assert use(obj, BOTH, objects=COMPLETED) is QuotaUse.UNUSED
-    observation = observe(obj, pods=BOTH, objects=COMPLETED)
-    (part,) = unused_parts(observation)
-    assert part == "Job job-1 has completed without pods that used the quota"
-    assert use(with_started_pods(obj, 1), BOTH, objects=COMPLETED) is QuotaUse.RUNNING
-
-
-def test_message_of_unused_quota_names_the_component_without_pods() -> None:
-    obj = with_started_pods(two_jobs(), 0)
-    ended = decide(observe(obj, pods=BOTH, objects=COMPLETED, unused_until=NOW))
-    assert ended.status.phase is Phase.FAILED
-    assert "has completed without pods that used the quota" in ended.status.message(UNHEALTHY)
-
-
-def test_ready_pods_are_recorded_for_each_component_of_a_queue() -> None:
-    pods = [*BOTH, *(dataclasses.replace(pod, ancestor="c-1") for pod in BOTH)]
-    obj = two_jobs(ready=False)
-    after = with_decided_status(obj, decide(observe(obj, pods=pods)))
-    assert condition(after, PODS_READY)["status"] == "True"
-    assert started_components(after) == [0, 1]
-    obj = running(queue="")
-    after = with_decided_status(obj, decide(observe(obj, pods=BOTH)))
-    assert condition(after, PODS_READY)["status"] == "True"
-    assert started_components(after) == []
-
-
-SUCCEEDED = dataclasses.replace(requesting("Succeeded", **BIG), ancestor="c-1")
-
-
-@pytest.mark.parametrize(
-    ("pods", "expected"),
-    [
-        pytest.param([SUCCEEDED] * 2, [1], id="all"),
-        pytest.param([SUCCEEDED], [], id="one of two"),
-        pytest.param([dataclasses.replace(SUCCEEDED, phase="Pending")] * 2, [], id="waiting"),
-        pytest.param([dataclasses.replace(SUCCEEDED, is_read=False)] * 2, [], id="not read"),
-        pytest.param([dataclasses.replace(SUCCEEDED, ancestor="c-0")] * 2, [0], id="of the other"),
-        pytest.param([dataclasses.replace(SUCCEEDED, shape=TINY.shape)] * 2, [], id="tiny"),
-    ],
-)
-def test_component_that_completes_before_the_others_are_ready_is_recorded_with_its_pods(
-    pods: list[WrapperPod], expected: list[int]
-) -> None:
-    obj = two_jobs(ready=False)
-    after = with_decided_status(obj, decide(observe(obj, pods=pods, objects=COMPLETED)))
-    assert started_components(after) == expected
-
-
-@pytest.mark.parametrize("ready", [False, True])
-def test_ready_appwrapper_of_an_earlier_version_has_used_its_quota(*, ready: bool) -> None:
-    obj = two_jobs(ready=ready)
-    after = with_decided_status(obj, decide(observe(obj, objects=COMPLETED)))
-    assert started_components(after) == ([0, 1] if ready else [])
-    all_completed: list[ComponentObject | None] = [
-        ComponentObject(uid=f"c-{index}", completed=True) for index in range(2)
-    ]
-    remaining = [requesting("Running", cpu="1m")]
-    decision = decide(observe(obj, pods=remaining, objects=all_completed))
-    assert started_components(with_decided_status(obj, decision)) == []
+def test_component_may_complete_without_all_of_its_pods() -> None:
+    """As a Job with a success policy does; those of the others go on."""
+    obj = with_condition(running(jobs=2), PODS_READY, "True")
+    objects = [ComponentObject(uid="c-0"), ComponentObject(uid="c-1", completed=True)]
+    pods = [requesting("Running", **BIG)] * 2
+    assert use(obj, pods, objects=objects) is QuotaUse.RUNNING
 
 
 def test_pods_that_are_not_listed_yet_may_use_the_quota() -> None:
