@@ -13,7 +13,7 @@ import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL, FIELD_MANAGER, FINALIZER
 from cfo.controllers import appwrapper
-from cfo.controllers.appwrapper import transition
+from cfo.controllers.appwrapper import readiness
 from cfo.runtime.client.errors import APIError, TransportError
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.controller.availability import AVAILABILITY_RULES
@@ -751,7 +751,7 @@ async def test_reason_of_refused_pods_is_reported_at_the_cost_of_two_requests(
     limit: str,
     dry_runs: int,
 ) -> None:
-    monkeypatch.setattr(transition, "_USUAL_CREATION", timedelta(seconds=1))
+    monkeypatch.setattr(readiness, "_USUAL_CREATION", timedelta(seconds=1))
     if limit == "quota":
         hard = {"pods": "0"}
         quota = new_object(RESOURCE_QUOTA, "none", "ns", spec={"hard": hard})

@@ -21,7 +21,7 @@ from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.demo.raycluster_nodes import setup as simulate_pods
 from cfo.console.demo.run import CONFIGURATION, control_plane
-from cfo.controllers.appwrapper import transition
+from cfo.controllers.appwrapper import readiness
 from cfo.controllers.flux.minicluster import job_changes
 from cfo.controllers.inferencestack import claims
 from cfo.dashboard.state import row_of
@@ -271,7 +271,7 @@ async def test_page_shows_what_people_see_of_each_cause(
 ) -> None:
     monkeypatch.setattr(claims, "GRACE_SECONDS", 0.3)
     monkeypatch.setattr(job_changes, "USUAL_CREATION", timedelta(seconds=1))
-    monkeypatch.setattr(transition, "_USUAL_CREATION", timedelta(seconds=1))
+    monkeypatch.setattr(readiness, "_USUAL_CREATION", timedelta(seconds=1))
     rows = rows_of_the_page()
     assert {row.kind for row in rows} == set(KINDS)
     assert len({row[:2] for row in rows}) == len(rows)

@@ -11,7 +11,7 @@ import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.names import FLUX_JOB, MINICLUSTER
-from cfo.controllers.appwrapper import transition
+from cfo.controllers.appwrapper import readiness
 from cfo.controllers.flux.minicluster import job_changes
 from cfo.manifests import guardrails
 from cfo.runtime.client.errors import APIError
@@ -287,7 +287,7 @@ async def test_job_controller_creates_adopts_and_orphans_pods_in_a_guarded_names
 async def test_quota_is_reported_as_the_reason_why_pods_of_an_appwrapper_are_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transition, "_USUAL_CREATION", timedelta(seconds=1))
+    monkeypatch.setattr(readiness, "_USUAL_CREATION", timedelta(seconds=1))
     async with start_guarded_plane("job", pods="0") as tenants:
         await suspended_job(tenants)
         async with run_appwrapper_controllers(tenants, appwrapper_configuration()):
