@@ -2,8 +2,8 @@
 
 Objects are watched from when the first page is opened until :data:`LINGER` seconds after the last one was closed;
 otherwise there is no informer, no timer and no work. Each message is encoded once, for all pages. Changes are combined
-by the :class:`~cfo.summaries.overview.Overview`, which delivers them after at most one second. Each stream has
-a queue of messages, which all streams share; nothing is buffered without a limit.
+by the :class:`~cfo.summaries.overview.Overview`, which delivers them when events pause, or after one second. Each
+stream has a queue of messages, which all streams share; nothing is buffered without a limit.
 """
 
 from __future__ import annotations
@@ -231,7 +231,6 @@ class PageFeed:
                 return
 
     async def _follow(self, overview: Overview) -> None:
-        await overview.refresh()
         with overview.subscribe() as changes:
             if len(await overview.snapshot()):
                 self._apply(await changes.next())

@@ -15,7 +15,8 @@ from cfo.summaries.summary import Summary
 QUIET_SECONDS: Final = 0.1
 """Changes are delivered when no further event has arrived for this time."""
 MAX_DELAY_SECONDS: Final = 1.0
-"""Changes are delivered after this time at the latest."""
+"""The maximum time to wait for the end of events, and then to compute summaries, before those that are ready are
+delivered."""
 
 Identity = tuple[GVK, NamespacedName]
 """The kind of an object, and its namespace and name."""
@@ -39,18 +40,20 @@ class SummaryChange(msgspec.Struct, frozen=True):
 class Subscription:
     """The changes since they were last read; see :meth:`.Overview.subscribe`.
 
-    ``summaries`` are the current summaries; the first changes are their additions. ``refresh`` computes some of the
-    summaries that may have changed, calls :meth:`record` for those that have, and returns whether these were all. What
-    is remembered is at most one summary for each object.
+    ``summaries`` are the current summaries; the first changes are their additions. ``refresh`` computes the summaries
+    that may have changed, and calls :meth:`record` for those that have; it is cancelled if it takes long. What is
+    remembered is at most one summary for each object.
     """
 
     def __init__(
-        self, summaries: Mapping[Identity, Summary], refresh: Callable[[], Awaitable[bool]]
+        self, summaries: Mapping[Identity, Summary], refresh: Callable[[], Awaitable[None]]
     ) -> None:
         self._summaries = summaries
         self._refresh = refresh
         self._last_read: dict[Identity, Summary | None] = dict.fromkeys(summaries)
         """What the reader knows of the objects that have changed since; ``None``: not the object."""
+        self._is_complete = True
+        """Whether the last ``refresh`` was not cancelled."""
         self._woken = anyio.Event()
         self._was_read = anyio.Event()
 
@@ -77,17 +80,19 @@ class Subscription:
         self._woken.set()
 
     async def next(self) -> list[SummaryChange]:
-        """Wait until something has changed, and return all changes: at most one for each object."""
+        """Wait until something has changed, and return all changes: at most one for each object.
+
+        Returns after :data:`MAX_DELAY_SECONDS` what has been computed until then, if anything.
+        """
         while True:
             self._woken = anyio.Event()
-            is_complete = await self._refresh()
-            if not is_complete:
-                self._woken.set()
+            with anyio.move_on_after(MAX_DELAY_SECONDS) as scope:
+                await self._refresh()
+            self._is_complete = not scope.cancelled_caught
             changes = self._take_changes()
             if changes:
                 return changes
-            if is_complete:
-                await self._wait_for_quiet()
+            await self._wait_for_quiet()
 
     async def __aiter__(self) -> AsyncIterator[list[SummaryChange]]:
         """Yield the changes, each time after a short period without events."""
@@ -96,7 +101,9 @@ class Subscription:
             await self._wait_for_quiet()
 
     async def _wait_for_quiet(self) -> None:
-        """Wait for an event, and then until none has arrived for :data:`QUIET_SECONDS`."""
+        """Wait for an event, and then until none has arrived for :data:`QUIET_SECONDS`; not if work is left."""
+        if not self._is_complete:
+            return
         await self._woken.wait()
         with anyio.move_on_after(MAX_DELAY_SECONDS):
             while self._woken.is_set():

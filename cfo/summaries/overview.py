@@ -69,11 +69,8 @@ from cfo.summaries.warning_events import (
 _MAX_NAMESPACES: Final = 3
 """The maximum number of namespaces that are named for each kind with objects that are left out."""
 
-_BATCH: Final = 20
-"""The number of summaries that are computed before other tasks run."""
-
-_BATCH_VALUES: Final = 20_000
-"""The number of decoded values after which other tasks run; it takes some 5 ms."""
+_BATCH_SECONDS: Final = 0.005
+"""Seconds after which other tasks run; one summary can take longer."""
 
 _MAX_VALUES: Final = 200_000
 """How many values are decoded for one summary; an object that any user creates can have 600,000, and 200 pods."""
@@ -253,33 +250,33 @@ class Overview:
                 continue
             await informer.wait_for_sync(unless_forbidden=True, unless_not_served=True)
 
-    async def refresh(self) -> bool:
-        """Compute some of the summaries that may have changed, and return whether these were all."""
-        if self._marked:
-            await self._clock.sleep(max(self._paused_until - self._clock.monotonic(), 0.0))
-            began = self._clock.monotonic()
-            self._update_batch()
-            ended = self._clock.monotonic()
-            self._paused_until = ended + self._pause_share * (ended - began)
-        return not self._marked
+    async def refresh(self) -> None:
+        """Compute the summaries that may have changed, in parts; those that are computed remain if it is cancelled.
 
-    def _update_batch(self) -> None:
-        """Compute as many summaries as other tasks can wait for, each once."""
-        values = 0
-        for _ in range(min(len(self._marked), _BATCH)):
+        Objects that change meanwhile may be left for the next call: they can change faster than this computes them.
+        """
+        remaining = len(self._marked)
+        while remaining > 0:
+            await self._clock.sleep(max(self._paused_until - self._clock.monotonic(), 0.0))
+            remaining = self._update_batch(remaining)
+
+    def _update_batch(self, most: int) -> int:
+        """Compute up to ``most`` summaries, as long as other tasks can wait; return how many of them remain."""
+        began = now = self._clock.monotonic()
+        while most > 0 and now - began < _BATCH_SECONDS:
             identity = self._marked.take()
             if identity is None:
-                return
-            values += self._update(identity)
-            if values >= _BATCH_VALUES:
-                return
+                most = 0
+                break
+            self._update(identity)
+            most -= 1
+            now = self._clock.monotonic()
+        self._paused_until = now + self._pause_share * (now - began)
+        return most
 
     async def snapshot(self) -> list[Summary]:
         """Return the summaries of all objects, by kind in the order of ``views``, then by namespace and name."""
-        # Objects can change faster than their summaries are computed.
-        for _ in range(len(self._marked)):
-            if await self.refresh():
-                break
+        await self.refresh()
         positions = {gvk: position for position, gvk in enumerate(self.views)}
 
         def order(identity: Identity) -> tuple[int, NamespacedName]:
@@ -388,21 +385,18 @@ class Overview:
 
     # Summaries.
 
-    def _update(self, identity: Identity) -> int:
-        """Compute a summary; return how many values were decoded for it."""
-        decoder = _Decoder()
+    def _update(self, identity: Identity) -> None:
         gvk, key = identity
         before = self._summaries.get(identity)
-        after = self._summary_of(gvk, key, decoder)
+        after = self._summary_of(gvk, key)
         if before == after:
-            return decoder.values
+            return
         if after is None:
             del self._summaries[identity]
         else:
             self._summaries[identity] = after
         for subscription in self._subscriptions:
             subscription.record(identity, before, after)
-        return decoder.values
 
     def related_objects(self, gvk: GVK, key: NamespacedName) -> dict[str, list[tuple[str, str]]]:
         """Return the pods and children of an object, empty if it does not exist."""
@@ -411,7 +405,7 @@ class Overview:
             return {}
         return related_objects(self.views[gvk], key, self._related_to(gvk, entry, _Decoder()))
 
-    def _summary_of(self, gvk: GVK, key: NamespacedName, decoder: _Decoder) -> Summary | None:
+    def _summary_of(self, gvk: GVK, key: NamespacedName) -> Summary | None:
         entry = self.informers_of[gvk].objects.reader.entry(key)
         if entry is None:
             self._overdue_at.pop((gvk, key), None)
@@ -419,6 +413,7 @@ class Overview:
             self._in_queue.remember((gvk, key), ())
             return None
         view = self.views[gvk]
+        decoder = _Decoder()
         obj = decoder.object(entry)
         self._created.remember((gvk, key), _created_for(view, key.namespace, obj))
         related = self._related_to(gvk, entry, decoder)

@@ -95,9 +95,6 @@ class FakeOverview:
     def add_left_out_handler(self, handler: Any) -> None:
         self.left_out_handlers.append(handler)
 
-    async def refresh(self) -> None:
-        pass
-
     async def snapshot(self) -> list[Summary]:
         return list(self.summaries.values())
 

@@ -10,15 +10,15 @@ import pytest
 
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.runtime import NamespacedName
+from cfo.summaries import changes as changes_module
 from cfo.summaries.changes import ChangeType, Subscription
 from test.support.summaries import summary
 
 IDENTITY = (RAY_CLUSTER, NamespacedName("ns", "x"))
 
 
-async def refresh() -> bool:
+async def refresh() -> None:
     """Compute no summaries: the tests record them."""
-    return True
 
 
 async def test_subscription_forgets_what_was_added_and_removed_between_two_reads() -> None:
@@ -48,6 +48,30 @@ async def test_several_changes_of_an_object_are_one() -> None:
         summaries[IDENTITY] = summary("x", ready=ready)
     (change,) = await subscription.next()
     assert (change.type, change.summary.ready) == (ChangeType.CHANGED, "2/3")
+
+
+async def test_what_takes_long_to_compute_does_not_delay_what_is_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Users can have any number of large objects, whose summaries take long."""
+    monkeypatch.setattr(changes_module, "MAX_DELAY_SECONDS", 0.01)
+    summaries: dict[Any, Any] = {}
+    to_compute = ["", "a", "b", ""]
+
+    async def refresh_slowly() -> None:
+        name = to_compute.pop(0)
+        if name:
+            identity = (RAY_CLUSTER, NamespacedName("ns", name))
+            summaries[identity] = summary(name)
+            subscription.record(identity, None, summary(name))
+        if to_compute:
+            await anyio.sleep_forever()
+
+    subscription = Subscription(summaries, refresh_slowly)
+    deliveries = aiter(subscription)
+    for name in ("a", "b"):
+        (change,) = await anext(deliveries)
+        assert change.summary.key.name == name
 
 
 @pytest.mark.parametrize("is_read", [True, False])
