@@ -74,7 +74,7 @@ async def kuberay(subject: Subject) -> Iterable[Finding]:
         subject.client, ["kuberay-operator", "kuberay"], "kuberay-operator"
     )
     if subject.is_embedded and crd.exists and not found:
-        return [not_needed("the API server is envtest: only cfo run --embedded simulates KubeRay")]
+        return [not_needed("the API server is envtest, where cfo run --embedded simulates KubeRay")]
     return check_kuberay(crd, found, subject.configuration, subject.tested["KubeRay"])
 
 

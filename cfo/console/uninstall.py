@@ -39,7 +39,7 @@ from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.part import Part
 from cfo.console.conditions import without_conditions
 from cfo.console.counts import counted
-from cfo.console.doctor.facts import is_go_operator, read_installation, read_webhooks
+from cfo.console.doctor.facts import is_go_deployment, read_installation
 from cfo.console.doctor.other_operators import configuration_of
 from cfo.console.errors import CommandFailed, echo
 from cfo.console.execution import (
@@ -261,8 +261,7 @@ async def check_installation(
 async def _has_go_operator(client: Client, namespace: str) -> bool:
     """Return whether the Deployment in ``namespace`` is that of the Go operator, as far as it can be read."""
     installation = await read_installation(client, namespace, CONFIG_MAP_NAME)
-    webhooks = await read_webhooks(client, installation)
-    return is_go_operator(installation, webhooks, __version__)
+    return is_go_deployment(installation.deployment, __version__)
 
 
 async def _deleted_namespaces(client: Client, stored: Iterable[Object]) -> set[str]:

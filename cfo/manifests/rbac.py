@@ -35,11 +35,17 @@ def access(namespace: str, *, serves_webhooks: bool = True) -> list[Object]:
 
 def optional_access(role: OptionalRole, namespace: str) -> list[Object]:
     """Return the optional role, its binding to the service account in ``namespace``, and the roles that it binds."""
+    name = optional_cluster_role(role).removeprefix(f"{PREFIX}-")
     binding = optional_binding(role).removeprefix(f"{PREFIX}-")
-    objects = _role_and_binding(f"manager-{role.name}-role", binding, "", namespace, role.rules())
+    objects = _role_and_binding(name, binding, "", namespace, role.rules())
     for bound, rules in sorted(role.bound_roles().items()):
         objects.append(named(_API, "ClusterRole", bound, rules=policy_rules(rules)))
     return objects
+
+
+def optional_cluster_role(role: OptionalRole) -> str:
+    """Return the name of the ClusterRole of an optional role."""
+    return f"{PREFIX}-manager-{role.name}-role"
 
 
 def optional_binding(role: OptionalRole) -> str:

@@ -48,6 +48,7 @@ from cfo.runtime.objects import (
     new_object,
 )
 from cfo.runtime.objects.kinds import DEPLOYMENT, LEASE
+from cfo.runtime.webhook.ownership import OPERATOR_ANNOTATION, OperatorMark
 from cfo.version import CONFIG_MAP_NAME
 from envtest import EmbeddedControlPlane
 from test.support.certificates import create_ca, create_certificate
@@ -278,7 +279,7 @@ async def check_running_operator(environment: Environment, admin: Path) -> None:
         if isinstance(environment.plane, EmbeddedControlPlane):
             kuberay = (
                 "skip",
-                "the API server is envtest: only cfo run --embedded simulates KubeRay",
+                "the API server is envtest, where cfo run --embedded simulates KubeRay",
             )
         assert found["kuberay"] == [kuberay]
         assert found["admission"] == [("ok", "a RayCluster passes through the webhooks (dry run)")]
@@ -419,6 +420,7 @@ async def test_go_operator_is_named_and_gets_no_manifests_of_this_one(tmp_path: 
         )
         assert "cfo manifests" not in result.stdout
         assert "follow docs/migration.md" in result.stdout
+        await check_go_operator_after_a_rollback(environment, kubeconfig)
         removal = ["uninstall", "-n", NAMESPACE, "--kubeconfig", str(kubeconfig), "--dry-run"]
         result = await anyio.to_thread.run_sync(
             lambda: CliRunner().invoke(cli, removal, prog_name="cfo")
@@ -426,6 +428,31 @@ async def test_go_operator_is_named_and_gets_no_manifests_of_this_one(tmp_path: 
         first, *rest = result.stdout.splitlines()
         assert first.startswith(f"Note: namespace {NAMESPACE} has the Go operator; to replace the")
         assert rest, "what would be removed"
+
+
+async def check_go_operator_after_a_rollback(environment: Environment, kubeconfig: Path) -> None:
+    """This operator's mark stays on the webhook configurations, and its settings in the ConfigMap."""
+    await write_configuration(environment, watchNamespaces=["team"])
+    for configuration in operator.webhook_configurations(NAMESPACE):
+        configuration["metadata"]["annotations"] = {
+            OPERATOR_ANNOTATION: OperatorMark("x", NAMESPACE, "lease").encode()
+        }
+        hooks = configuration["webhooks"]
+        configuration["webhooks"] = [hook for hook in hooks if "raycluster" in hook["name"]]
+        await environment.client.apply(configuration)
+    await environment.create_namespace("second")
+    for obj in render("second", part={"watchNamespaces": ["other"]}):
+        if obj["kind"] in ("Deployment", "ClusterRoleBinding"):
+            await environment.client.apply(obj)
+    command = ["doctor", "-n", NAMESPACE, "--kubeconfig", str(kubeconfig)]
+    result = await anyio.to_thread.run_sync(
+        lambda: CliRunner().invoke(cli, command, prog_name="cfo")
+    )
+    assert "cfo manifests" not in result.stdout
+    assert "v1.16.0: after a rollback, or with an image of this one" in result.stdout
+    assert f"reconcile the same objects: the one in namespace {NAMESPACE}" in result.stdout, (
+        "the Go operator ignores watchNamespaces"
+    )
 
 
 async def check_other_namespace(admin: Path) -> None:
@@ -440,13 +467,40 @@ async def check_other_namespace(admin: Path) -> None:
 async def check_remedy_of_a_missing_role(environment: Environment, admin: Path) -> None:
     """The command that installs the role has the namespace, and the components of all enabled features."""
     await write_configuration(environment, appwrapper={"enabled": True})
-    result = await anyio.to_thread.run_sync(
-        lambda: CliRunner().invoke(
-            cli, ["doctor", "-n", NAMESPACE, "--kubeconfig", str(admin)], prog_name="cfo"
+
+    async def output(**metadata: dict[str, str | None]) -> str:
+        """Return what doctor prints with ``metadata`` of the Deployment, which is removed again."""
+        key = NamespacedName(NAMESPACE, DEPLOYMENT_NAME)
+        await environment.client.patch(DEPLOYMENT, key, {"metadata": metadata})
+        command = ["doctor", "-n", NAMESPACE, "--kubeconfig", str(admin)]
+        result = await anyio.to_thread.run_sync(
+            lambda: CliRunner().invoke(cli, command, prog_name="cfo")
         )
-    )
+        removed = {field: dict.fromkeys(values) for field, values in metadata.items()}
+        await environment.client.patch(DEPLOYMENT, key, {"metadata": removed})
+        return result.stdout
+
     command = "cfo manifests --namespace ops --with appwrapper | kubectl apply --server-side --force-conflicts -f -"
-    assert f"-> apply the manifests: {command}\n" in result.stdout
+    assert f"-> apply the manifests: {command}\n" in await output()
+    release = {"meta.helm.sh/release-name": "mine", "meta.helm.sh/release-namespace": NAMESPACE}
+    helm = {"app.kubernetes.io/managed-by": "Helm"}
+    found = await output(annotations=release, labels=helm)
+    command = (
+        "helm upgrade mine CHART --namespace ops --reuse-values --set appwrapper.enabled=true\n"
+    )
+    assert f"-> upgrade the Helm release with the chart that it has: {command}" in found
+    assert "cfo manifests" not in found
+    for labels, owner in (
+        ({"olm.owner": "csv.v1"}, "clusterserviceversion csv.v1 --namespace ops"),
+        ({"olm.operatorframework.io/owner-name": "mine", **helm}, "clusterextension mine"),
+    ):
+        found = await output(labels=labels, annotations=release)
+        prefix = "codeflare-operator-manager-appwrapper-role"
+        command = f"kubectl create clusterrolebinding {prefix}binding --clusterrole {prefix} --serviceaccount"
+        assert f"{command} ops:{SERVICE_ACCOUNT}; otherwise find out" in found
+        assert f"kubectl describe {owner}\n" in found
+        assert "another tool, such as OLM, manages the webhook configurations" in found
+        assert "cfo manifests" not in found
 
 
 async def check_other_operators(environment: Environment, admin: Path) -> None:

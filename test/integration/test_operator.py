@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import aiohttp
 import pytest
 import yaml
 
-from cfo.config.document import default_document
+from cfo.config.document import default_document, parse
 from cfo.config.model import OperatorConfiguration
+from cfo.console.doctor.checks import check_configuration
+from cfo.console.doctor.facts import Installation
 from cfo.operator import ConfigurationUnavailable, read_configuration
 from cfo.runtime import Rule
 from cfo.runtime.client import connect
@@ -82,10 +85,15 @@ async def test_missing_config_map_is_created_with_defaults(
     ):
 
         async def get_config_map() -> Object | None:
-            return await environment.client.get(CONFIG_MAP, CONFIG_MAP_KEY)
+            return await environment.client.get(CONFIG_MAP, CONFIG_MAP_KEY, live=True)
 
         created = await eventually(get_config_map, "the ConfigMap")
         assert created["data"] == {"config.yaml": document or default_document()}
+        running = {"running": {"startedAt": "2020-01-01T00:00:00Z"}}
+        pod = {"status": {"containerStatuses": [{"state": running}]}}
+        installation = Installation("default", created, parse(""), pods=(pod,))
+        (finding,) = check_configuration(installation, datetime.now(UTC))
+        assert finding.status == "ok", "cfo doctor reports only changes by others"
         operator.process.send_signal(signal.SIGTERM)
         await operator.exit_code()
     reported = "Namespaces in the configuration do not exist" in operator.output

@@ -37,10 +37,11 @@ from cfo.console.doctor.facts import (
     runs_outside,
     started_at,
 )
+from cfo.console.doctor.installer import helm_release, olm_owner
 from cfo.console.doctor.permissions import PermissionFacts
 from cfo.manifests.names import DEPLOYMENT, IMAGE_REPOSITORY, MANAGER_BINDING
 from cfo.manifests.overlays import CERTIFICATE
-from cfo.operator import WEBHOOK_SECRET_NAME
+from cfo.operator import FIELD_MANAGER, WEBHOOK_SECRET_NAME
 from cfo.runtime import NamespacedName, Object, Rule, key_of, name_of, policy_rules
 from cfo.runtime.pki import is_trusted, load_certificate, subject_names
 from cfo.summaries.conditions import condition_of, conditions_of
@@ -175,7 +176,7 @@ def _missing_deployment(
 
 def check_version(
     installation: Installation,
-    webhooks: Iterable[WebhookConfigurationFacts],
+    webhooks: Sequence[WebhookConfigurationFacts],
     version: str,
     *,
     is_go: bool = False,
@@ -193,6 +194,11 @@ def check_version(
     if running - {image}:
         others = ", ".join(sorted(running - {image}))
         yield warn(f"pods run {others}, not {image}", "wait for the rollout of the Deployment")
+    elif is_go and any(fact.is_marked for fact in webhooks):
+        yield warn(
+            f"the Deployment is that of the Go operator, image {image}: after a rollback, or with an image of this one",
+            MIGRATION,
+        )
     elif is_go:
         yield warn(f"the operator is the Go operator, image {image}, not this one", MIGRATION)
     elif found is None:
@@ -225,16 +231,17 @@ def check_configuration(
         yield not_needed("there is no ConfigMap; the operator creates it with the defaults")
         return
     where = f"ConfigMap {installation.namespace}/{config_map['metadata']['name']}"
+    correct = "correct the ConfigMap"
+    release = helm_release(config_map)
+    if release is not None:
+        correct = f"correct config in the values of the Helm release {release.name}"
     for warning in parsed.warnings:
         yield warn(
-            f"{where}: {warning}",
-            "correct the ConfigMap; cfo config check --strict finds all warnings",
+            f"{where}: {warning}", f"{correct}; cfo config check --strict finds all warnings"
         )
     if isinstance(parsed, ConfigurationError):
         for problem in parsed.problems:
-            yield fail(
-                f"{where}: {problem}", "correct the ConfigMap; the operator does not start with it"
-            )
+            yield fail(f"{where}: {problem}", f"{correct}; the operator does not start with it")
         return
     lost = installation.lost_part
     if lost is not None:
@@ -471,9 +478,23 @@ def check_images(installation: Installation, *, is_openshift: bool) -> Iterator[
         yield warn(
             f"the init container of RayClusters with mutual TLS has the default image {Images().cert_generator}, whose "
             "registry requires a login outside OpenShift",
-            f"add a pull secret, or kubectl -n {installation.namespace} set env deployment/{DEPLOYMENT} "
-            f"{_CERTIFICATE_IMAGE}=IMAGE, with sh, openssl and curl, before you create RayClusters",
+            f"add a pull secret, or {_set_image(installation)}, with sh, openssl and curl, before you create "
+            "RayClusters",
         )
+
+
+def _set_image(installation: Installation) -> str:
+    """Return how the Deployment gets another image for certificates from the tool that has installed it."""
+    release = helm_release(installation.deployment)
+    owner = olm_owner(installation.deployment)
+    if owner is not None:
+        return f"set {_CERTIFICATE_IMAGE}=IMAGE with OLM (in a Subscription, spec.config.env)"
+    if release is not None:
+        return (
+            f"add {{name: {_CERTIFICATE_IMAGE}, value: IMAGE}} to env in the values of the Helm release "
+            f"{release.name}"
+        )
+    return f"kubectl -n {installation.namespace} set env deployment/{DEPLOYMENT} {_CERTIFICATE_IMAGE}=IMAGE"
 
 
 def _has_variable(deployment: Object, name: str) -> bool:
@@ -622,12 +643,17 @@ def check_clock(skew: float | None) -> Iterator[Finding]:
         yield ok("the API server's clock agrees with this machine's")
 
 
-def _changed_at(obj: Object) -> datetime | None:
-    metadata = obj["metadata"]
-    texts = [entry["time"] for entry in metadata.get("managedFields") or () if entry.get("time")]
-    if not texts:
-        texts = [metadata.get("creationTimestamp")]
-    times = [time_of(text) for text in texts]
+def _changed_at(config_map: Object) -> datetime | None:
+    """Return when another client than an operator changed ``config_map`` last; ``None`` if none did.
+
+    An operator creates the ConfigMap after its start, with the configuration that it uses.
+    """
+    metadata = config_map["metadata"]
+    entries = metadata.get("managedFields") or ()
+    if not entries:
+        return time_of(metadata.get("creationTimestamp"))
+    others = [entry for entry in entries if entry.get("manager") != FIELD_MANAGER]
+    times = [time_of(entry.get("time")) for entry in others]
     return max((time for time in times if time is not None), default=None)
 
 

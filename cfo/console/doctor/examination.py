@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -23,12 +24,14 @@ from cfo.config.missing_namespaces import missing_namespaces
 from cfo.config.section import ConfigurationError
 from cfo.console.doctor import checks, facts, other_operators
 from cfo.console.doctor.installed import SERVICE_MONITOR, InstalledOptions, read_options
+from cfo.console.doctor.installer import helm_release, olm_owner
 from cfo.console.doctor.outside_roles import check_outside_roles
 from cfo.console.doctor.permissions import read_bound_namespaces, read_permissions
 from cfo.console.doctor.report import (
     Findings,
     assuming_defaults,
     with_options,
+    with_remedy,
     without_manifests,
 )
 from cfo.console.errors import InvalidInput, one_line
@@ -86,14 +89,17 @@ async def examine(
         dict(components()),
         server.is_embedded,
     )
+    owner = olm_owner(installation.deployment)
     unserved = ""
     if installation.configuration.webhook.enabled is False:
         unserved = namespace
     needed: set[str] = set()
     shared: Sequence[facts.WebhookConfigurationFacts] | Exception
     try:
-        with anyio.fail_after(_TIMEOUT):
-            shared = await facts.read_webhooks(client, installation)
+        shared = []
+        if owner is None:  # the webhook configurations of OLM have generated names
+            with anyio.fail_after(_TIMEOUT):
+                shared = await facts.read_webhooks(client, installation)
     except Exception as error:  # noqa: BLE001 - raised again in each check that needs the webhooks
         shared = error
 
@@ -113,7 +119,7 @@ async def examine(
             ]
         }
     seen = () if isinstance(shared, Exception) else shared
-    is_go = facts.is_go_operator(installation, seen, __version__)
+    is_go = facts.is_go_deployment(installation.deployment, __version__)
     is_outside = facts.runs_outside(installation, seen, now)
 
     async def operator() -> Iterable[Finding]:
@@ -125,6 +131,12 @@ async def examine(
         if is_outside:
             return [not_needed("the operator runs outside the cluster, so its version is unknown")]
         return checks.check_version(installation, seen, __version__, is_go=is_go)
+
+    async def operators() -> Iterable[Finding]:
+        if is_go:
+            part = facts.for_all_objects(installation.configuration)
+            return await other_operators.check(replace(subject, configuration=part))
+        return await other_operators.check(subject)
 
     async def config() -> Iterable[Finding]:
         if installation.config_error is not None:
@@ -201,7 +213,7 @@ async def examine(
         "clock": lambda: checks.check_clock(server.skew),
         "operator": operator,
         "version": version,
-        "operators": partial(other_operators.check, subject),
+        "operators": operators,
         "configuration": config,
         "permissions": permissions,
         "webhooks": lambda: checks.check_webhooks(
@@ -229,6 +241,12 @@ async def examine(
         roles = await enabled_roles(client, installation.configuration)
         needed.update(role.name for role in roles)
         options = await read_options(client, installation)
+    missing = needed - options.components
+    release = helm_release(installation.deployment)
+    if owner is not None:
+        return with_remedy(findings, owner.repair(missing))
+    if release is not None:
+        return with_remedy(findings, release.upgrade(missing))
     return with_options(findings, options.words(namespace, needed), options.unread)
 
 

@@ -24,6 +24,7 @@ from cfo.config.document import ParsedConfiguration, default_document, parse, si
 from cfo.config.endpoints import WebhookConfiguration
 from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.section import ConfigurationError
+from cfo.config.values import Selector
 from cfo.console.lease_holder import living_holder
 from cfo.console.namespaces import has_namespace
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
@@ -458,24 +459,23 @@ def manager_container(template: Mapping[str, Any]) -> Mapping[str, Any]:
     return container
 
 
-def is_go_operator(
-    installation: Installation, webhooks: Iterable[WebhookConfigurationFacts], version: str
-) -> bool:
-    """Return whether the Deployment is that of the Go operator, and nothing shows that it runs this one.
+def is_go_deployment(deployment: Object | None, version: str) -> bool:
+    """Return whether a Deployment is that of the Go operator, by its ports and by the ``version`` of this program.
 
     Names, labels and the entry point are the same, but the Go operator's container has no port for its health checks.
-    The image of this program's ``version``, or the mark in the webhook configurations, shows that this operator runs.
+    An image of this operator in the Deployment of the Go operator is only known by the tag ``version``. The mark in the
+    webhook configurations shows nothing, because it stays after a rollback.
     """
-    if installation.deployment is None or any(fact.is_marked for fact in webhooks):
+    if deployment is None:
         return False
-    return is_go_deployment(installation.deployment, version)
-
-
-def is_go_deployment(deployment: Object, version: str) -> bool:
-    """Return whether a Deployment is that of the Go operator, by its ports and by the ``version`` of this program."""
     template = path(deployment, "spec", "template") or {}
     ports = {each.get("name") for each in manager_container(template).get("ports") or ()}
     return "health" not in ports and version_of(image_of(template)) != parse_version(version)
+
+
+def for_all_objects(configuration: OperatorConfiguration) -> OperatorConfiguration:
+    """Return ``configuration`` without the part of the objects that it selects, which the Go operator ignores."""
+    return structs.replace(configuration, watch_namespaces=[], label_selector=Selector(""))
 
 
 async def is_served(client: Client, gvk: GVK) -> bool:

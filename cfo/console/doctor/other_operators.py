@@ -22,7 +22,7 @@ from cfo.config.document import parse, single_document
 from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.section import ConfigurationError
 from cfo.console.counts import counted
-from cfo.console.doctor.facts import first_configuration
+from cfo.console.doctor.facts import first_configuration, for_all_objects, is_go_deployment
 from cfo.console.operator_namespaces import (
     bound_namespaces,
     marked_operator,
@@ -45,7 +45,7 @@ from cfo.runtime.objects import (
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
-from cfo.version import CONFIG_MAP_NAME
+from cfo.version import CONFIG_MAP_NAME, __version__
 
 _MAX_SHOWN: Final = 10
 _STALE: Final = timedelta(minutes=1)
@@ -260,14 +260,18 @@ async def _bound_namespaces(client: Client) -> set[str]:
 async def configuration_of(client: Client, namespace: str) -> OperatorConfiguration | None:
     """Return the configuration of the operator in ``namespace``; ``None`` if it cannot be read or is invalid.
 
-    Without a ConfigMap, it is the one with which the Deployment creates it.
+    Without a ConfigMap, it is the one with which the Deployment creates it. The Go operator reconciles all objects.
     """
     try:
-        found = await client.get(CONFIG_MAP, NamespacedName(namespace, CONFIG_MAP_NAME), live=True)
-        if found is not None:
-            return parse(single_document(found.get("data") or {})[1]).configuration
         key = NamespacedName(namespace, DEPLOYMENT)
         deployment = await client.get(DEPLOYMENT_KIND, key, live=True)
-        return first_configuration(deployment).configuration
+        found = await client.get(CONFIG_MAP, NamespacedName(namespace, CONFIG_MAP_NAME), live=True)
+        if found is not None:
+            parsed = parse(single_document(found.get("data") or {})[1])
+        else:
+            parsed = first_configuration(deployment)
     except (APIError, ConfigurationError):
         return None
+    if is_go_deployment(deployment, __version__):
+        return for_all_objects(parsed.configuration)
+    return parsed.configuration

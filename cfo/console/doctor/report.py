@@ -30,6 +30,14 @@ def with_options(findings: Findings, options: str, unread: Sequence[str] = ()) -
     return changed
 
 
+def with_remedy(findings: Findings, remedy: str) -> Findings:
+    """Put ``remedy`` where remedies apply manifests: that of the tool that has installed the operator."""
+    return {
+        check: [replace(finding, remedy=finding.remedy.replace(APPLY, remedy)) for finding in found]
+        for check, found in findings.items()
+    }
+
+
 def without_manifests(findings: Findings, remedy: str) -> Findings:
     """Replace all remedies that apply manifests, which would install a second operator, by ``remedy``."""
     return {

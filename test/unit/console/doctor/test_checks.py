@@ -15,7 +15,7 @@ from cfo.console.doctor import checks, other_operators
 from cfo.console.doctor.facts import (
     Installation,
     WebhookConfigurationFacts,
-    is_go_operator,
+    is_go_deployment,
 )
 from cfo.console.doctor.other_operators import OtherOperator
 from cfo.console.doctor.permissions import PermissionFacts
@@ -340,23 +340,18 @@ def test_pods_of_the_operator_that_are_refused_are_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("image", "port", "marked", "expected"),
+    ("image", "port", "expected"),
     [
-        ("x/codeflare-operator:v1.16.0", "metrics", False, True),
-        ("x/codeflare-operator@sha256:a", "metrics", False, True),
-        ("x/codeflare-operator:v1.16.0", "health", False, False),
-        ("x/codeflare-operator:v1.16.0", "metrics", True, False),  # an image of this operator
-        ("x/codeflare-operator:v0.1.0", "metrics", False, False),
+        ("x/codeflare-operator:v1.16.0", "metrics", True),
+        ("x/codeflare-operator@sha256:a", "metrics", True),
+        ("x/codeflare-operator:v1.16.0", "health", False),
+        ("x/codeflare-operator:v0.1.0", "metrics", False),
     ],
 )
-def test_go_operator_is_recognized_by_its_container(
-    image: str, port: str, marked: bool, expected: bool
-) -> None:
+def test_go_operator_is_recognized_by_its_container(image: str, port: str, expected: bool) -> None:
     installed = deployment(image)
     installed["spec"]["template"]["spec"]["containers"][0]["ports"] = [{"name": port}]
-    facts = [WebhookConfigurationFacts(name="w", exists=True, is_marked=marked)]
-    installation = Installation("ops", deployment=installed)
-    assert is_go_operator(installation, facts, "0.1.0") is expected
+    assert is_go_deployment(installed, "0.1.0") is expected
 
 
 MISSING = "no Deployment codeflare-operator-manager in namespace ops"
@@ -702,6 +697,37 @@ def test_default_image_of_certificates_is_warned_of_outside_openshift(
     installed["spec"]["template"]["spec"]["containers"][0]["env"] = env
     installation = Installation("ops", parsed=parse(settings), deployment=installed)
     assert states(checks.check_images(installation, is_openshift=is_openshift)) == [expected]
+
+
+OF_HELM = {
+    "labels": {"app.kubernetes.io/managed-by": "Helm"},
+    "annotations": {
+        "meta.helm.sh/release-name": "mine",
+        "meta.helm.sh/release-namespace": "ops",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "remedy"),
+    [
+        ({}, "kubectl -n ops set env deployment/codeflare-operator-manager CERT_GENERATOR_IMAGE="),
+        (OF_HELM, "value: IMAGE} to env in the values of the Helm release mine"),
+        ({"labels": {"olm.owner": "csv"}}, "with OLM (in a Subscription, spec.config.env)"),
+    ],
+)
+def test_settings_are_changed_with_the_tool_that_installed_the_operator(
+    metadata: dict[str, Any], remedy: str
+) -> None:
+    installed = {**deployment(), "metadata": {"namespace": "ops", **metadata}}
+    installation = Installation("ops", parsed=parse(""), deployment=installed)
+    (finding,) = checks.check_images(installation, is_openshift=False)
+    assert remedy in finding.remedy
+    stored = {"metadata": {"name": "config", **metadata}}
+    invalid = Installation("ops", config_map=stored, parsed=ConfigurationError("a"))
+    (finding,) = checks.check_configuration(invalid, NOW)
+    is_of_helm = "config in the values of the Helm release mine" in finding.remedy
+    assert is_of_helm is (metadata == OF_HELM)
 
 
 def test_missing_permissions_are_shown_as_rules_of_their_component() -> None:
