@@ -123,7 +123,7 @@ def section_model(annotation: Any) -> type[Section] | None:
 
 def value_type(annotation: Any) -> Any:
     """Return the type of the values of a setting that is set."""
-    return _layers(annotation)[-1]
+    return value_layers(annotation)[-1]
 
 
 _UNIONS: Final = (Union, UnionType)
@@ -144,7 +144,7 @@ _BOOLEANS: Final = {
 """A boolean where none is allowed: what the user typed is not known anymore."""
 
 
-def _layers(annotation: Any) -> list[Any]:
+def value_layers(annotation: Any) -> list[Any]:
     """Return an annotation, then what is left of it without its metadata or without ``None``, down to the bare type.
 
     Each layer can have metadata of its own. The only unions in the models are with ``None``.
@@ -225,7 +225,7 @@ def _allowed(annotation: Any, error: msgspec.ValidationError) -> str:
     """Say what is allowed instead of a value that msgspec refuses with ``error``."""
     if error.__cause__ is not None:  # of a method `parse` or `__post_init__`
         return str(error.__cause__)
-    for each in _layers(annotation):
+    for each in value_layers(annotation):
         for item in get_args(each):
             if isinstance(item, msgspec.Meta) and item.description is not None:
                 return f"must be {item.description}"

@@ -6,6 +6,7 @@ the enable/disable switches in ``values.yaml``.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -18,6 +19,7 @@ from cfo.manifests.overlays import bases
 from cfo.manifests.rbac import optional_access
 from cfo.manifests.workload import REPLICAS, RESOURCES, WEBHOOK_PORT
 from cfo.version import CONFIG_MAP_NAME, __version__
+from hack.generate.helm_schema import values_schema
 from hack.generate.kustomize import crd_file_name, dump
 
 CHART = "deploy/charts/codeflare-operator"
@@ -61,6 +63,7 @@ def files() -> dict[str, str]:
     return {
         f"{CHART}/Chart.yaml": HEADER + dump(_chart()),
         f"{CHART}/values.yaml": _values(),
+        f"{CHART}/values.schema.json": _values_schema(),
         **{f"{CHART}/crds/{crd_file_name(crd)}": HEADER + dump(crd) for crd in by_folder["crd"]},
         **{f"{CHART}/templates/{name}.yaml": HEADER + text for name, text in templates.items()},
         f"{CHART}/templates/NOTES.txt": _notes(),
@@ -96,6 +99,7 @@ imagePullSecrets: []
 # Further environment variables, such as [{{name: CERT_GENERATOR_IMAGE, value: registry.example/ubi9}}].
 env: []
 # The operator's configuration (docs/configuration.md) as YAML; if empty, the operator creates its default ConfigMap.
+# A change restarts the pods.
 config: {{}}
 # Let cert-manager issue the webhooks' certificate instead of the operator.
 certManager:
@@ -113,6 +117,11 @@ prometheus:
 reservedHosts:
   enabled: false
 """
+
+
+def _values_schema() -> str:
+    schema = values_schema(yaml.safe_load(_values()))
+    return f"{json.dumps(schema, indent=2)}\n"
 
 
 _COMMENTS = {
@@ -147,13 +156,48 @@ _SETTINGS = {
 """The values that enable what the role of a feature is for, by its name."""
 
 
+def _setting(path: str) -> str:
+    """Return the expression of a setting in the configuration, which is empty if one of its sections is missing."""
+    expression = ".Values.config"
+    for name in path.split("."):
+        expression = f"({expression}).{name}"
+    return expression
+
+
+_USES = {
+    "appwrapper": [_setting("appwrapper.enabled")],
+    "kueue": [_setting("appwrapper.kueueIntegration"), _setting("appwrapper.slackQueueName")],
+    "flux": [_setting("flux.enabled")],
+    "inferencestack": [_setting("inferenceStack.enabled")],
+    "authentication": [
+        _setting("kuberay.authentication.enabled"),
+        f'(has "authOptions" {_setting("kuberay.kubeRayFeatures")})',
+    ],
+    "gateway": [_setting("kuberay.gateway.name")],
+    "namespaces": [
+        _setting("kuberay.profiles"),
+        f'(kindIs "string" {_setting("kuberay.networkPolicy.defaultDeny.namespaceSelector")})',
+    ],
+    "csr": [f'(eq "certificateSigningRequest" (toString {_setting("kuberay.ca.issuer")}))'],
+    "dashboard": [_setting("metrics.dashboard")],
+}
+"""The expressions one of which is true if the configuration uses the role of a feature, by its name."""
+
+
 def _notes() -> str:
-    """Return what Helm prints after an installation: the values that the installed roles need as well."""
+    """Return what Helm prints after an installation: whose the image may be, and settings that the roles need."""
     text = "Check the installation: cfo doctor -n {{ .Release.Namespace }}\n"
+    is_default = f'{{{{- if eq .Values.image.repository "{IMAGE_REPOSITORY}" }}}}\n'
+    text += (
+        f"{is_default}The image is the default: check that its registry has it, and that the tag is not one of the Go "
+        "operator, whose images have the same name; or set image.repository and image.tag\n{{- end }}\n"
+    )
     for role in OPTIONAL_ROLES:
         if role.name in _SETTINGS:
-            line = f"{role.name}.enabled only grants permissions; what uses them needs {_SETTINGS[role.name]}\n"
-            text += conditional(f"{role.name}.enabled", line)
+            note = f"{role.name}.enabled only grants permissions; what uses them needs {_SETTINGS[role.name]}\n"
+            for use in _USES[role.name]:
+                note = f"{{{{- if not {use} }}}}\n{note}{{{{- end }}}}\n"
+            text += conditional(f"{role.name}.enabled", note)
     return text
 
 
@@ -239,6 +283,9 @@ def _deployment(obj: dict[str, Any]) -> str:
         addition = conditional("certManager.enabled", _indented(value, indent))
         text = text.replace(before, addition + before)
     variables = "{{- with .Values.env }}\n{{- toYaml . | nindent 12 }}\n{{- end }}"
+    annotation = "    metadata:\n      annotations:\n"
+    assert annotation in text
+    text = text.replace(annotation, annotation + _configuration_checksum())
     insertions = {
         "      serviceAccountName:": _pod_settings(),
         "          ports:\n": _indented(variables, 12),
@@ -247,6 +294,12 @@ def _deployment(obj: dict[str, Any]) -> str:
         assert before in text, f"{DEPLOYMENT}: {before}"
         text = text.replace(before, addition + before)
     return text
+
+
+def _configuration_checksum() -> str:
+    """Return the annotation that changes with the configuration, so that an upgrade restarts the pods."""
+    checksum = "        checksum/config: {{ .Values.config | toYaml | sha256sum }}\n"
+    return conditional("config", checksum)
 
 
 def _pod_settings() -> str:

@@ -5,6 +5,7 @@ The chart is rendered by a small renderer, because Helm is not always installed.
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from typing import Any
@@ -12,12 +13,15 @@ from typing import Any
 import pytest
 import yaml
 
+from cfo.config.document import default_document, parse
+from cfo.config.model import OperatorConfiguration
+from cfo.config.section import ConfigurationError
 from cfo.features import OPTIONAL_ROLES
 from cfo.features.contract import OptionalRole
 from cfo.manifests.names import default_image
 from cfo.manifests.overlays import COMPONENTS, render
 from cfo.version import __version__
-from test.support.charts import CHART, Renderer, render_chart
+from test.support.charts import CHART, Renderer, refused_by_schema, render_chart
 from test.support.manifests import by_key
 
 VALUE_SWITCHES = {
@@ -109,24 +113,126 @@ def test_values_are_rendered() -> None:
     assert yaml.safe_load(config_map["data"]["config.yaml"]) == config
 
 
-def test_notes_name_the_settings_that_use_the_installed_roles() -> None:
+def test_pods_are_restarted_by_a_change_of_the_configuration() -> None:
+    checksums: set[str] = set()
+    for domain in ("a.test", "b.test", "a.test"):
+        values = {"config": {"kuberay": {"ingressDomain": domain}}}
+        deployment = by_key(render_chart("target", values))[
+            "Deployment", "target", "codeflare-operator-manager"
+        ]
+        checksums.add(deployment["spec"]["template"]["metadata"]["annotations"]["checksum/config"])
+    assert len(checksums) == 2
+
+
+def notes(**values: Any) -> list[str]:
+    """Return the lines of the notes, without those that are always printed."""
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     text = (CHART / "templates" / "NOTES.txt").read_text()
-    check = "Check the installation: cfo doctor -n target"
-    assert Renderer(defaults, "target").render(text).splitlines() == [check]
-    values = {**defaults, "appwrapper": {"enabled": True}}
-    assert Renderer(values, "target").render(text).splitlines() == [
-        check,
-        "appwrapper.enabled only grants permissions; what uses them needs config.appwrapper.enabled=true",
-    ]
+    first, *rest = Renderer({**defaults, **values}, "target").render(text).splitlines()
+    assert first == "Check the installation: cfo doctor -n target"
+    return rest
+
+
+def test_notes_warn_of_the_default_image() -> None:
+    (line,) = notes()
+    assert "the tag is not one of the Go operator, whose images have the same name" in line
+    assert notes(image={"repository": "registry.test/cfo", "tag": "v1"}) == []
+
+
+USED: dict[str, list[dict[str, Any]]] = {
+    "appwrapper": [{"appwrapper": {"enabled": True}}],
+    "kueue": [
+        {"appwrapper": {"enabled": True, "kueueIntegration": True}},
+        {"appwrapper": {"enabled": True, "slackQueueName": "s"}},
+    ],
+    "flux": [{"flux": {"enabled": True}}],
+    "inferencestack": [{"inferenceStack": {"enabled": True}}],
+    "authentication": [
+        {"kuberay": {"authentication": {"enabled": True}}},
+        {"kuberay": {"kubeRayFeatures": ["authOptions"]}},
+    ],
+    "gateway": [
+        {"kuberay": {"gateway": {"name": "g", "namespace": "n", "dashboardListener": "https"}}}
+    ],
+    "namespaces": [
+        {"kuberay": {"profiles": [{"name": "p"}]}},
+        {"kuberay": {"networkPolicy": {"defaultDeny": {"namespaceSelector": ""}}}},
+    ],
+    "csr": [{"kuberay": {"ca": {"issuer": "certificateSigningRequest"}}}],
+    "dashboard": [{"metrics": {"dashboard": True, "secureServing": True, "bindAddress": ":8080"}}],
+}
+"""Configurations that use the role of a feature."""
 
 
 @pytest.mark.parametrize("role", [role for role in OPTIONAL_ROLES if role.name != "openshift"])
-def test_notes_name_a_setting_for_each_role_that_the_configuration_enables(
+def test_notes_name_the_setting_that_uses_an_installed_role_unless_it_is_set(
     role: OptionalRole,
 ) -> None:
-    text = (CHART / "templates" / "NOTES.txt").read_text()
-    assert f"{role.name}.enabled only grants permissions" in text
+    image = {"repository": "registry.test/cfo", "tag": "v1"}
+    for unused in ({}, {"kuberay": None}, {"kuberay": {"ca": None}}):
+        (line,) = notes(image=image, config=unused, **{role.name: {"enabled": True}})
+        assert line.startswith(f"{role.name}.enabled only grants permissions; what uses them needs")
+    for used in USED[role.name]:
+        assert role.is_enabled(OperatorConfiguration.from_document(used)), "as in the operator"
+        assert notes(image=image, config=used, **{role.name: {"enabled": True}}) == []
+
+
+def schema() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("values", "refused"),
+    [
+        ({}, []),
+        ({"appwraper": {"enabled": True}}, ["appwraper"]),
+        ({"appwrapper": {"enabled": "false"}}, ["appwrapper.enabled"]),
+        ({"flux": {"enable": True}}, ["flux.enable"]),
+        ({"config": "foo"}, ["config"]),
+        ({"resources": {"requests": {"cpu": 2}}, "nodeSelector": {"pool": "system"}}, []),
+        ({"global": {"of": "a parent chart"}}, []),
+    ],
+)
+def test_misspelled_and_invalid_values_are_refused(
+    values: dict[str, Any], refused: list[str]
+) -> None:
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert refused_by_schema(schema(), {**defaults, **values}) == refused
+
+
+@pytest.mark.parametrize(
+    ("config", "refused"),
+    [
+        (default_document(), ""),
+        (yaml.safe_dump(OperatorConfiguration().to_document()), ""),
+        ("{kuberay: null, KUBERAY: {mtlsenabled: 5}, unknown: 5}", ""),
+        ("leaderElection: {leaseDuration: '', resourceName: '', resourceLock: ''}", ""),
+        ("kuberay: {ca: {keyAlgorithm: RSA, nodeCertificateLifetime: 2h}}", ""),
+        ("{flux: {warmupGracePeriod: 90000000000}, clientConnection: {qps: 2.5}}", ""),
+        (f"kuberay: {{ingressDomain: {'a.' * 120}test}}", ""),
+        ("appwrapper: {autopilot: {resourceTaints: {gpu: [{key: a, effect: NoExecute}]}}}", ""),
+        ("kuberay: {ingressDomain: 'https://x'}", "kuberay.ingressDomain"),
+        ("kuberay: {mTLSEnabled: 'no'}", "kuberay.mTLSEnabled"),
+        ("kuberay: {kubeRayFeatures: [all]}", "kuberay.kubeRayFeatures"),
+        ("kuberay: {profiles: [{name: A}]}", "kuberay.profiles.name"),
+        ("watchNamespaces: team", "watchNamespaces"),
+        ("watchNamespaces: [Team]", "watchNamespaces"),
+        ("flux: {warmupGracePeriod: 1.5}", "flux.warmupGracePeriod"),
+        ("flux: {defaultSetup: {maxSize: -1}}", "flux.defaultSetup.maxSize"),
+        ("flux: {defaultSetup: {queueingStrategy: Any}}", "flux.defaultSetup.queueingStrategy"),
+    ],
+)
+def test_schema_refuses_only_configurations_that_the_operator_refuses(
+    config: str, refused: str
+) -> None:
+    found = refused_by_schema(schema(), {"config": yaml.safe_load(config)})
+    assert found == ([f"config.{refused}"] if refused else [])
+    if refused:
+        with pytest.raises(ConfigurationError, match=refused.partition(".name")[0]):
+            parse(config)
+    elif "KUBERAY" not in config:
+        parse(config)
 
 
 def test_chart_has_the_current_version() -> None:
