@@ -161,6 +161,7 @@ EXCERPTS = {
     },
     "runtime-topics.md": {
         "class WebsiteSpec(APIModel,": "examples/07-typed-resources is the program",
+        "# the Websites of a host": "test_typed_resources.py runs it",
         "pod = Child.present(V1Pod(": "examples/10-generated-apis is the program",
         "election = LeaderElectionOptions(": "examples/05-finalizers-and-leader is the program",
     },

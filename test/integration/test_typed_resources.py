@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -49,6 +51,7 @@ from test.support.website import Website, WebsiteBeta, WebsiteSpec, WebsiteStatu
 KEY = NamespacedName("default", "a")
 DICTS = Website.gvk
 MODULE = "test.support.website"
+PAGE = Path(__file__).parents[2] / "docs" / "runtime-topics.md"
 
 
 class WebsiteWebhook:
@@ -154,6 +157,14 @@ async def _use(manager: Manager, reconciler: WebsiteReconciler) -> None:
     patched = await client.patch(Website, KEY, {"spec": {"note": "changed"}})
     assert patched.spec.note == "changed"
     assert len(reconciler.reconciled) == 1  # ValueChanged: the replicas are the same
+
+    # The example of the page about an index; informers hold JSON.
+    (example,) = re.findall(r"( *# the Websites of a host.*?)```", PAGE.read_text(), re.DOTALL)
+    names: dict[str, Any] = {"Website": Website, "manager": manager}
+    exec(compile(textwrap.dedent(example), PAGE.name, "exec"), names)
+    assert names["found"] == []
+    found = names["websites"].reader.list(index=("host", "a.example.com"))
+    assert [Website.decode(obj).spec.html for obj in found] == ["<p>"]
 
     # An apply owns only the fields that were set, and is skipped if it changes nothing.
     applied = await client.apply(website("a", replicas=2))

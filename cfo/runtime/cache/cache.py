@@ -138,6 +138,8 @@ class Cache(ClientCache):
     ) -> Informer:
         """Return the informer of this kind and selection; an empty namespace means all namespaces of the cache.
 
+        It holds JSON: also with a class as ``kind``, its reader and entries return dicts (``Website.decode(obj)``).
+
         With ``other_namespaces`` it is the opposite for a cache that is restricted to some: all other namespaces, in
         one list and watch, which requires permissions in the whole cluster. Use it for facts of the cluster, such as
         who has a host. The client does not read from such an informer.

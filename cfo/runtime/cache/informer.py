@@ -49,10 +49,12 @@ from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
     Object,
+    TypedObject,
     key_of,
     labels_of,
     require_key,
     require_namespace,
+    to_object,
 )
 from cfo.runtime.process import function_errors
 from cfo.runtime.process.arguments import require_plain_function, require_type, truth_of
@@ -156,7 +158,7 @@ class Reader:
         require_key("Reader.may_exist", key)
         return self._store.may_exist(key)
 
-    def selects(self, obj: Object, /) -> bool:
+    def selects(self, obj: Object | TypedObject, /) -> bool:
         """Return whether an object is in the selection; field selectors count as far as a client can evaluate them."""
         return self._store.selection.matches(key_of(obj), labels_of(obj))
 
@@ -494,14 +496,14 @@ class Informer:
         self.store.add_index(name, function, left_out=left_out)
         return self
 
-    def selected_entry(self, obj: Object) -> Entry | None:
+    def selected_entry(self, obj: Object | TypedObject) -> Entry | None:
         """Return the entry of an object that was read from the API server; ``None`` if it is not in the selection.
 
         Nothing is stored.
         """
         if not self.reader.selects(obj):
             return None
-        return self._decoder.decode(orjson.dumps(obj))
+        return self._decoder.decode(orjson.dumps(to_object(obj)))
 
     def wake(self) -> None:
         """Repeat discovery immediately if the informer is waiting for its kind to be served."""

@@ -44,8 +44,10 @@ from cfo.runtime.objects.unstructured import (
     Object,
     ObjectKind,
     TypedObject,
+    TypedT,
     gvk_of,
     key_of,
+    kind_of,
     name_of,
     namespace_of,
     require_gvk,
@@ -54,6 +56,7 @@ from cfo.runtime.objects.unstructured import (
     require_namespace,
     resource_version_of,
     split_kind,
+    to_object,
     uid_of,
 )
 from cfo.runtime.process.arguments import (
@@ -63,7 +66,6 @@ from cfo.runtime.process.arguments import (
 )
 
 T = TypeVar("T")
-TypedT = TypeVar("TypedT", bound=TypedObject)
 
 
 class PatchType(StrEnum):
@@ -386,6 +388,7 @@ class Client:
         response = await self._requests.write_undecoded(request, target, body, params=params)
         return decoded_metadata(response)
 
+    @overload
     async def patch_object(
         self,
         obj: Object,
@@ -393,21 +396,39 @@ class Client:
         *,
         unchanged: bool = False,
         subresource: str = "",
-    ) -> Object:
+    ) -> Object: ...
+    @overload
+    async def patch_object(
+        self,
+        obj: TypedT,
+        patch: Mapping[str, Any],
+        *,
+        unchanged: bool = False,
+        subresource: str = "",
+    ) -> TypedT: ...
+    async def patch_object(
+        self,
+        obj: Object | TypedObject,
+        patch: Mapping[str, Any],
+        *,
+        unchanged: bool = False,
+        subresource: str = "",
+    ) -> Object | TypedObject:
         """Send a merge patch to ``obj``, unless it was deleted or recreated; return it as persisted.
 
         With ``unchanged``, any change of ``obj`` since it was read raises
         :class:`~cfo.runtime.client.errors.Conflict`: for a patch that replaces what another client may have changed,
         for example a list.
         """
-        return await self.patch(
-            gvk_of(obj),
+        persisted: Object | TypedObject = await self.patch(
+            kind_of(obj),
             key_of(obj),
             patch,
             subresource=subresource,
             uid=uid_of(obj),
             resource_version=resource_version_of(obj) if unchanged else None,
         )
+        return persisted
 
     @overload
     async def apply(self, obj: Object, **options: Unpack[_ApplyOptions]) -> Object: ...
@@ -491,9 +512,9 @@ class Client:
         applied: Object | TypedObject = kind.decode(result)
         return applied
 
-    def would_apply(self, obj: Object, cached: CachedState) -> bool:
+    def would_apply(self, obj: Object | TypedObject, cached: CachedState) -> bool:
         """Return whether :meth:`apply` would send a request for ``obj``, without one; ``cached`` is its state."""
-        desired = encode_string_data(obj)
+        desired = encode_string_data(to_object(obj))
         gvk = gvk_of(desired)
         key = cache_key(self.mapper, gvk, key_of(desired))
         stored = self._stored(gvk, key, cached)

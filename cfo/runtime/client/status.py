@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, overload
 
-from cfo.runtime.client.client import Client, PatchType, TypedT
+from cfo.runtime.client.client import Client, PatchType
 from cfo.runtime.client.errors import APIError, Conflict, Invalid, is_too_large
 from cfo.runtime.objects.unstructured import (
     Object,
     TypedObject,
+    TypedT,
     gvk_of,
     key_of,
     name_of,
@@ -105,7 +106,7 @@ def _escaped(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
-def identity_of(obj: Mapping[str, Any]) -> Object:
+def identity_of(obj: Mapping[str, Any] | TypedObject) -> Object:
     """Return kind, namespace, name and uid of ``obj``: a server-side apply of them reaches no other object."""
     metadata = {"name": name_of(obj), "uid": uid_of(obj)}
     if namespace_of(obj):

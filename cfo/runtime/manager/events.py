@@ -104,8 +104,6 @@ class _Reference(NamedTuple):
     @classmethod
     def to(cls, obj: Mapping[str, Any] | TypedObject) -> _Reference:
         require_type("event", obj, Mapping | TypedObject, "an object: a dict or a typed resource")
-        if isinstance(obj, TypedObject):
-            obj = obj.to_object()
         return cls(gvk_of(obj), key_of(obj), uid_of(obj))
 
     def as_object(self) -> Object:

@@ -1,9 +1,9 @@
 """The object model: plain dicts, and accessors for the fields that every Kubernetes object has.
 
 An object is a plain ``dict`` in its wire form (see docs/architecture.md). Nothing is converted, so unknown fields
-survive every read-modify-write. A :class:`TypedObject` is the same object as an instance of a class; the client accepts
-both. The functions here read and write the standard metadata (`ObjectMeta`_) of dicts of any kind. None of them copies
-the object: objects returned by the cache are already copies.
+survive every read-modify-write. A :class:`TypedObject` is the same object as an instance of a class. The client and the
+functions here, which read and write the standard metadata (`ObjectMeta`_) of any kind, accept both. None of them copies
+a dict: objects returned by the cache are already copies. What they return of an instance is a copy.
 
 .. _ObjectMeta: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/object-meta/
 """
@@ -11,7 +11,18 @@ the object: objects returned by the cache are already copies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    NamedTuple,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from cfo.runtime.objects.foreign_models import ForeignModel, model_to_object
 from cfo.runtime.process.arguments import InvalidArgument, require_type, shown
@@ -155,6 +166,13 @@ class TypedObject:
         """Return the object in its wire form."""
         raise NotImplementedError
 
+    def wire_metadata(self) -> Mapping[str, Any]:
+        """Return a copy of ``metadata`` in its wire form."""
+        return self.to_object().get("metadata") or {}
+
+
+TypedT = TypeVar("TypedT", bound=TypedObject)
+
 
 def to_object(obj: Object | TypedObject | ForeignModel) -> Object:
     """Return the wire form of ``obj``: a dict is returned unchanged.
@@ -202,62 +220,66 @@ class NamespacedName(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-def _metadata(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+def _metadata(obj: Mapping[str, Any] | TypedObject) -> Mapping[str, Any]:
+    if isinstance(obj, TypedObject):
+        return obj.wire_metadata()
     return obj.get("metadata") or {}
 
 
-def gvk_of(obj: Mapping[str, Any]) -> GVK:
+def gvk_of(obj: Mapping[str, Any] | TypedObject) -> GVK:
     """Return the GVK from the ``apiVersion`` and ``kind`` of an object; missing parts are empty."""
+    if isinstance(obj, TypedObject):
+        return obj.gvk
     return GVK.parse(obj.get("apiVersion") or "", obj.get("kind") or "")
 
 
-def name_of(obj: Mapping[str, Any]) -> str:
+def name_of(obj: Mapping[str, Any] | TypedObject) -> str:
     """Return ``metadata.name``, or the empty string."""
     return _metadata(obj).get("name") or ""
 
 
-def namespace_of(obj: Mapping[str, Any]) -> str:
+def namespace_of(obj: Mapping[str, Any] | TypedObject) -> str:
     """Return ``metadata.namespace``, or the empty string."""
     return _metadata(obj).get("namespace") or ""
 
 
-def key_of(obj: Mapping[str, Any]) -> NamespacedName:
+def key_of(obj: Mapping[str, Any] | TypedObject) -> NamespacedName:
     """Return the namespace and name of the object."""
     metadata = _metadata(obj)
     return NamespacedName(metadata.get("namespace") or "", metadata.get("name") or "")
 
 
-def uid_of(obj: Mapping[str, Any]) -> str:
+def uid_of(obj: Mapping[str, Any] | TypedObject) -> str:
     """Return ``metadata.uid``, or the empty string for an object that was never persisted."""
     return _metadata(obj).get("uid") or ""
 
 
-def resource_version_of(obj: Mapping[str, Any]) -> str:
+def resource_version_of(obj: Mapping[str, Any] | TypedObject) -> str:
     """Return ``metadata.resourceVersion``, or the empty string."""
     return _metadata(obj).get("resourceVersion") or ""
 
 
-def labels_of(obj: Mapping[str, Any]) -> dict[str, str]:
+def labels_of(obj: Mapping[str, Any] | TypedObject) -> dict[str, str]:
     """Return ``metadata.labels``, or an empty dict (not attached to the object)."""
     return _metadata(obj).get("labels") or {}
 
 
-def annotations_of(obj: Mapping[str, Any]) -> dict[str, str]:
+def annotations_of(obj: Mapping[str, Any] | TypedObject) -> dict[str, str]:
     """Return ``metadata.annotations``, or an empty dict (not attached to the object)."""
     return _metadata(obj).get("annotations") or {}
 
 
-def is_deleting(obj: Mapping[str, Any]) -> bool:
+def is_deleting(obj: Mapping[str, Any] | TypedObject) -> bool:
     """Return whether deletion was requested, so that only finalizers delay it."""
     return bool(_metadata(obj).get("deletionTimestamp"))
 
 
-def has_finalizer(obj: Mapping[str, Any], finalizer: str) -> bool:
+def has_finalizer(obj: Mapping[str, Any] | TypedObject, finalizer: str) -> bool:
     """Return whether the object has ``finalizer``."""
     return finalizer in (_metadata(obj).get("finalizers") or ())
 
 
-def owner_references_of(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
+def owner_references_of(obj: Mapping[str, Any] | TypedObject) -> list[dict[str, Any]]:
     """Return ``metadata.ownerReferences``, or an empty list."""
     return _metadata(obj).get("ownerReferences") or []
 
@@ -285,7 +307,10 @@ def new_object(
 
 
 def owner_reference(
-    owner: Mapping[str, Any], *, controller: bool = True, block_owner_deletion: bool | None = None
+    owner: Mapping[str, Any] | TypedObject,
+    *,
+    controller: bool = True,
+    block_owner_deletion: bool | None = None,
 ) -> dict[str, Any]:
     """Return an owner reference to ``owner``, which must have been persisted, because the reference contains its uid.
 
@@ -312,9 +337,22 @@ def owner_reference(
     return reference
 
 
+@overload
 def set_controller_owner(
-    obj: Object, owner: Object, *, block_owner_deletion: bool | None = None
-) -> Object:
+    obj: Object, owner: Object | TypedObject, *, block_owner_deletion: bool | None = None
+) -> Object: ...
+@overload
+def set_controller_owner(
+    obj: TypedT, owner: Object | TypedObject, *, block_owner_deletion: bool | None = None
+) -> TypedT: ...
+
+
+def set_controller_owner(
+    obj: Object | TypedObject,
+    owner: Object | TypedObject,
+    *,
+    block_owner_deletion: bool | None = None,
+) -> Object | TypedObject:
     """Return a copy of the object with ``owner`` as its controller.
 
     It is for an object that is created. An apply of the copy takes an existing object from its owner:
@@ -335,10 +373,12 @@ def set_controller_owner(
     reference = owner_reference(owner, block_owner_deletion=block_owner_deletion)
     others = [other for other in owner_references_of(obj) if other.get("uid") != reference["uid"]]
     metadata = {**_metadata(obj), "ownerReferences": [*others, reference]}
-    return {**obj, "metadata": metadata}
+    kind, wire = split_kind(obj)
+    owned: Object | TypedObject = kind.decode({**wire, "metadata": metadata})
+    return owned
 
 
-def controller_of(obj: Mapping[str, Any]) -> dict[str, Any] | None:
+def controller_of(obj: Mapping[str, Any] | TypedObject) -> dict[str, Any] | None:
     """Return the owner reference whose ``controller`` is true, or ``None``; a copy, cut by :func:`owner_part`."""
     for reference in owner_references_of(obj):
         if reference.get("controller"):
@@ -358,7 +398,9 @@ def owner_part(field: str, value: str) -> str:
     return value[: limit + 1]
 
 
-def is_controlled_by(obj: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
+def is_controlled_by(
+    obj: Mapping[str, Any] | TypedObject, owner: Mapping[str, Any] | TypedObject
+) -> bool:
     """Return whether ``owner`` (by uid) is the managing controller of ``obj``."""
     reference = controller_of(obj)
     return reference is not None and reference.get("uid") == uid_of(owner)

@@ -171,6 +171,11 @@ class CustomResource(APIModel, TypedObject):
         content: Object = self.model_dump(mode="json", by_alias=True, exclude_unset=True)
         return {"apiVersion": self.gvk.api_version, "kind": self.gvk.kind, **content}
 
+    def wire_metadata(self) -> Object:
+        """Return a copy of ``metadata`` in its wire form; the rest of the object is not encoded."""
+        mark_changes(self.metadata)
+        return self.metadata.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
     @classmethod
     def intent(cls, key: NamespacedName, **fields: Any) -> Object:
         """Return the wire form of an object that has only ``fields``, to apply a part of an object such as its status.

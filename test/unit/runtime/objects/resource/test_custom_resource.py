@@ -7,8 +7,27 @@ from typing import Any
 
 import pytest
 
-from cfo.runtime import CustomResource, NamespacedName, ObjectMeta, TerminalError
-from cfo.runtime.objects import InvalidResource, SchemaError
+from cfo.runtime import (
+    CustomResource,
+    NamespacedName,
+    ObjectMeta,
+    TerminalError,
+    annotations_of,
+    controller_of,
+    gvk_of,
+    has_finalizer,
+    is_controlled_by,
+    is_deleting,
+    key_of,
+    labels_of,
+    name_of,
+    namespace_of,
+    owner_reference,
+    owner_references_of,
+    resource_version_of,
+    uid_of,
+)
+from cfo.runtime.objects import InvalidResource, SchemaError, set_controller_owner
 from test.support.website import Port, Website, WebsiteSpec, WebsiteStatus
 
 KEY = NamespacedName("default", "a")
@@ -119,6 +138,53 @@ def test_key_and_deletion_are_properties() -> None:
     obj = Website.decode(website())
     assert obj.key == KEY
     assert not obj.is_deleting
+
+
+def test_functions_of_objects_read_instances() -> None:
+    stored = website()
+    stored["metadata"] |= {
+        "uid": "1",
+        "labels": {"a": "b"},
+        "annotations": {"c": "d"},
+        "finalizers": ["example.com/f"],
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+    }
+    owner = website()
+    owner["metadata"] |= {"uid": "2", "name": "owner"}
+    stored = set_controller_owner(stored, owner)
+    obj = Website.decode(deepcopy(stored))
+    for read in (
+        annotations_of,
+        controller_of,
+        gvk_of,
+        is_deleting,
+        key_of,
+        labels_of,
+        name_of,
+        namespace_of,
+        owner_reference,
+        owner_references_of,
+        resource_version_of,
+        uid_of,
+    ):
+        assert read(obj) == read(stored)
+    assert has_finalizer(obj, "example.com/f")
+    assert is_controlled_by(obj, Website.decode(owner))
+    obj.metadata.labels["a"] = "changed"
+    assert labels_of(obj) == {"a": "changed"}
+
+
+def test_new_instance_gets_an_owner() -> None:
+    owner = website()
+    owner["metadata"]["uid"] = "2"
+    obj = Website(
+        metadata=ObjectMeta(namespace="default", name="child"), spec=WebsiteSpec(html="<p>")
+    )
+    owned = set_controller_owner(obj, Website.decode(owner))
+    assert isinstance(owned, Website)
+    assert is_controlled_by(owned, owner)
+    assert not is_controlled_by(obj, owner)
+    assert owned.to_object()["spec"] == {"html": "<p>"}
 
 
 @pytest.mark.parametrize(
