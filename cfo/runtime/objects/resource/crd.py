@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from types import ModuleType
 
+from pydantic import ValidationError
+
 from cfo.runtime.objects.errors import SchemaError
 from cfo.runtime.objects.resource.custom_resource import CustomResource
 from cfo.runtime.objects.resource.declaration import Declaration
@@ -109,6 +111,7 @@ def _check_versions(declarations: Collection[Declaration]) -> None:
 
 def _schema(resource: type[CustomResource]) -> Object:
     """Return the schema of a whole object."""
+    _check_status(resource)
     schema = structural_schema(resource)
     properties = schema["properties"]
     if "status" in properties:
@@ -121,6 +124,22 @@ def _schema(resource: type[CustomResource]) -> Object:
         "metadata": {"type": "object"},
     }
     return schema
+
+
+def _check_status(resource: type[CustomResource]) -> None:
+    """Raise :class:`SchemaError` if the class cannot read an object without a status, as each object is at first."""
+    status = resource.model_fields.get("status")
+    if status is None:
+        return
+    try:
+        status.get_default(call_default_factory=True, validated_data={})
+    except ValidationError as error:
+        paths = [("status", *detail["loc"]) for detail in error.errors()]
+        fields = ", ".join(".".join(map(str, path)) for path in paths)
+        raise SchemaError(
+            f"class {resource.__name__}: {fields}: must have a default, because an object has no status when it is "
+            "created"
+        ) from None
 
 
 def _version_entry(declared: Declaration, schema: Object) -> Object:

@@ -91,7 +91,7 @@ class CustomResource(APIModel, TypedObject):
     ``printer_columns`` its columns. ``validations`` are CEL rules of the whole object, ``scale`` the paths of the scale
     subresource. If a kind has several versions, one class for each, exactly one of them has ``storage`` true;
     ``served`` false and ``deprecation_warning`` phase a version out. The status is a subresource, if the class has a
-    field ``status``.
+    field ``status``, which must have a default: an object has no status when it is created.
 
     Raises :class:`SchemaError` for an invalid declaration.
     """
@@ -146,6 +146,17 @@ class CustomResource(APIModel, TypedObject):
             deprecation_warning=deprecation_warning,
         )
         cls.gvk = cls.declaration.gvk
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **keywords: Any) -> None:
+        """Check the fields. Raises :class:`SchemaError` for a status without a default."""
+        super().__pydantic_init_subclass__(**keywords)
+        status = cls.model_fields.get("status")
+        if status is not None and status.is_required():
+            raise SchemaError(
+                f"class {cls.__name__}: status: must have a default, such as Field(default_factory=WebsiteStatus), "
+                "because an object has no status when it is created"
+            )
 
     @classmethod
     def decode(cls, obj: Object) -> Self:

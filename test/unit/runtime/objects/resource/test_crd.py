@@ -316,3 +316,21 @@ def test_timedelta_in_a_class_that_is_defined_later_is_rejected_in_the_crd() -> 
     Outer.model_rebuild(_types_namespace={"Later": Later})
     with pytest.raises(SchemaError, match=r"part\.interval: timedelta reads no Go durations"):
         structural_schema(Outer)
+
+
+class Counted(APIModel):
+    count: int
+
+
+def test_status_without_a_default_is_rejected() -> None:
+    """An API server drops the status of an object that is created, so the class could read no new object."""
+    with pytest.raises(SchemaError, match=r"class Counter: status: must have a default"):
+
+        class Counter(CustomResource, group="example.com", version="v1"):
+            status: Counted
+
+    class Other(CustomResource, group="example.com", version="v1"):
+        status: Counted = Field(default_factory=cast("Any", Counted))
+
+    with pytest.raises(SchemaError, match=r"class Other: status.count: must have a default"):
+        custom_resource_definition(Other)
