@@ -64,6 +64,7 @@ from .resource.field_types import ConditionList as ConditionList
 from .resource.field_types import EmbeddedResource as EmbeddedResource
 from .resource.field_types import Int32 as Int32
 from .resource.field_types import Int64 as Int64
+from .resource.field_types import IntOrString as IntOrString
 from .resource.field_types import Quantity as Quantity
 from .resource.field_types import Time as Time
 from .resource.field_types import list_map as list_map

@@ -16,7 +16,7 @@ from cfo.runtime.objects.parsers import (
     format_duration,
     parse_duration,
 )
-from cfo.runtime.objects.resource.model import PYTHON_TYPE
+from cfo.runtime.objects.resource.model import PROBLEM
 
 _ALLOWED: Final = "must be a duration such as 30s or 1h30m"
 
@@ -57,7 +57,7 @@ class _GoDuration:
     ) -> JsonSchemaValue:
         """Return the schema in the CRD; the format alone also allows ``2 weeks``, which is no Go duration."""
         described = handler(schema)
-        described.pop(PYTHON_TYPE, None)
+        described.pop(PROBLEM, None)
         return {
             **described,
             "type": "string",

@@ -23,6 +23,9 @@ QUANTITY_SCHEMA: dict[str, Any] = {
 Quantity = Annotated[int | str, Field(json_schema_extra=QUANTITY_SCHEMA)]
 """A number, or a string such as 500m or 4Gi. A string that is not a quantity is rejected."""
 
+IntOrString = Annotated[int | str, Field(json_schema_extra={"x-kubernetes-int-or-string": True})]
+"""A number or any string, such as the port 8080 or http."""
+
 ATOMIC = Field(json_schema_extra={"x-kubernetes-list-type": "atomic"})
 """Annotation of a list that is replaced as a whole when it is applied."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from datetime import timedelta
+from decimal import Decimal
 from functools import cache
 from inspect import Parameter, signature
-from typing import Annotated, Any, ClassVar, Final, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
@@ -19,14 +20,27 @@ from cfo.runtime.objects.errors import SchemaError
 
 VALIDATIONS = "x-kubernetes-validations"
 
-PYTHON_TYPE: Final = "python-type"
-"""The key of a JSON Schema whose type is one of :data:`REPLACED_TYPES`."""
+PROBLEM: Final = "problem"
+"""The key of a JSON Schema that has no structural schema: why the type cannot be used."""
 
 REPLACED_TYPES: Final[Mapping[Any, str]] = {
     timedelta: "timedelta reads no Go durations such as 30s: use Duration of cfo.runtime",
     bytes: "bytes are not decoded from base64: use str",
+    Decimal: "Decimal is a number or a string: use Quantity of cfo.runtime",
 }
 """Types that pydantic reads otherwise than Kubernetes writes them, and what an API type uses instead."""
+
+
+def problem_of(part: Any) -> str:
+    """Return why a class cannot be the type of a field; empty if it can."""
+    is_other_model = isinstance(part, type) and issubclass(part, BaseModel)
+    is_other_model = is_other_model and not issubclass(part, APIModel)
+    if is_other_model or is_dataclass(part):
+        return (
+            f"{part.__name__} has no camelCase names and drops unknown fields: must be a subclass of APIModel of "
+            "cfo.runtime"
+        )
+    return REPLACED_TYPES.get(part, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +100,8 @@ def _unknown_keywords(cls: type, keywords: Iterable[str]) -> str:
 class APIModel(BaseModel):
     """Base class of API types and their parts: camelCase on the wire, unknown fields are preserved.
 
-    A field of type timedelta or bytes raises :class:`SchemaError`: pydantic reads other strings than Kubernetes has.
+    A field of type timedelta, bytes or Decimal raises :class:`SchemaError`: pydantic reads other values than Kubernetes
+    has. So does a dataclass or another pydantic model, which would drop unknown fields in an update.
     The class keyword ``validations`` has CEL rules of the whole part:
     ``class Spec(APIModel, validations=[CELRule(rule="self.min <= self.max")])``.
     """
@@ -109,12 +124,13 @@ class APIModel(BaseModel):
     def __pydantic_init_subclass__(cls, **keywords: Any) -> None:
         """Check the types of the fields; ``__init_subclass__`` has processed the class keywords.
 
-        Raises :class:`SchemaError` for the types of :data:`REPLACED_TYPES`.
+        Raises :class:`SchemaError` for a type that :func:`problem_of` finds.
         """
         for name, field in cls.model_fields.items():
-            for part in _parts(field.annotation, field.metadata, set()):
-                if part in REPLACED_TYPES:
-                    raise SchemaError(f"class {cls.__name__}: {name}: {REPLACED_TYPES[part]}")
+            for part in _parts(field.annotation, field.metadata):
+                problem = problem_of(part)
+                if problem:
+                    raise SchemaError(f"class {cls.__name__}: {name}: {problem}")
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -128,26 +144,18 @@ class APIModel(BaseModel):
         return described
 
 
-def _parts(annotation: Any, metadata: Sequence[Any], seen: set[Any]) -> Iterator[type]:
-    """Yield each class in an annotation and in the fields of other models, except classes with their own validator."""
+def _parts(annotation: Any, metadata: Sequence[Any]) -> Iterator[type]:
+    """Yield each class in an annotation, except classes with their own validator."""
     if any(hasattr(item, "__get_pydantic_core_schema__") for item in metadata):
         return
     arguments = get_args(annotation)
     if get_origin(annotation) is Annotated:
-        yield from _parts(arguments[0], arguments[1:], seen)
+        yield from _parts(arguments[0], arguments[1:])
         return
     for argument in arguments:
-        yield from _parts(argument, (), seen)
-    if not isinstance(annotation, type) or annotation in seen:
-        return
-    seen.add(annotation)
-    yield annotation
-    if issubclass(annotation, BaseModel) and not issubclass(annotation, APIModel):
-        for field in annotation.model_fields.values():
-            yield from _parts(field.annotation, field.metadata, seen)
-    elif is_dataclass(annotation):
-        for hint in get_type_hints(annotation, include_extras=True).values():
-            yield from _parts(hint, (), seen)
+        yield from _parts(argument, ())
+    if isinstance(annotation, type):
+        yield annotation
 
 
 def mark_changes(value: Any) -> None:
