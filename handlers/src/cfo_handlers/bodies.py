@@ -73,8 +73,16 @@ class Meta(View):
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         super().__init__(body, "metadata")
-        self.labels = Labels(self, "labels")
-        self.annotations = Annotations(self, "annotations")
+
+    @property
+    def labels(self) -> Labels:
+        """``metadata.labels``."""
+        return Labels(self, "labels")
+
+    @property
+    def annotations(self) -> Annotations:
+        """``metadata.annotations``."""
+        return Annotations(self, "annotations")
 
     @property
     def uid(self) -> str:
@@ -107,10 +115,26 @@ class Body(View):
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
         self._raw = raw
-        self.metadata = Meta(self)
-        self.meta = self.metadata
-        self.spec = Spec(self, "spec")
-        self.status = Status(self, "status")
+
+    @property
+    def metadata(self) -> Meta:
+        """``metadata``."""
+        return Meta(self)
+
+    @property
+    def meta(self) -> Meta:
+        """``metadata``."""
+        return Meta(self)
+
+    @property
+    def spec(self) -> Spec:
+        """``spec``."""
+        return Spec(self, "spec")
+
+    @property
+    def status(self) -> Status:
+        """``status``."""
+        return Status(self, "status")
 
     def replace(self, raw: Mapping[str, Any]) -> None:
         """Show another state of the object."""
@@ -141,8 +165,16 @@ class MetaPatch(MutableView):
 
     def __init__(self, source: MutableMapping[str, Any]) -> None:
         super().__init__(source, "metadata")
-        self.labels = MutableView(self, "labels")
-        self.annotations = MutableView(self, "annotations")
+
+    @property
+    def labels(self) -> MutableView:
+        """``metadata.labels``."""
+        return MutableView(self, "labels")
+
+    @property
+    def annotations(self) -> MutableView:
+        """``metadata.annotations``."""
+        return MutableView(self, "annotations")
 
 
 class Patch(dict[str, Any]):
@@ -154,11 +186,29 @@ class Patch(dict[str, Any]):
 
     def __init__(self, source: Mapping[str, Any] | None = None) -> None:
         super().__init__(source or {})
-        self.metadata = MetaPatch(self)
-        self.meta = self.metadata
-        self.spec = MutableView(self, "spec")
-        self.status = MutableView(self, "status")
         self.fns: list[PatchFn] = []
+
+    # Properties, as in kopf: what is assigned to them, as in ``patch.status = {}``, would be lost.
+
+    @property
+    def metadata(self) -> MetaPatch:
+        """``metadata``."""
+        return MetaPatch(self)
+
+    @property
+    def meta(self) -> MetaPatch:
+        """``metadata``."""
+        return MetaPatch(self)
+
+    @property
+    def spec(self) -> MutableView:
+        """``spec``."""
+        return MutableView(self, "spec")
+
+    @property
+    def status(self) -> MutableView:
+        """``status``."""
+        return MutableView(self, "status")
 
     def __bool__(self) -> bool:
         return len(self) > 0 or bool(self.fns)

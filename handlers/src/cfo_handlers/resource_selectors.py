@@ -130,8 +130,12 @@ class Selector:
                 )
         names = ("kind", "plural", "singular", "shortcut", "category", "any_name", "function")
         named = [values[name] for name in names if name in values]
-        if len(named) != 1:
-            raise TypeError(f"resource {given} {fields}: must have exactly one name")
+        if not named:
+            raise TypeError(
+                "a handler must name a resource, as in on.create('kopfexamples'), or be for EVERYTHING"
+            )
+        if len(named) > 1:
+            raise TypeError(f"resource {' and '.join(map(str, named))}: must have exactly one name")
         if named[0] == "":
             raise TypeError("the name of a resource must not be empty")
         return cls(**values)

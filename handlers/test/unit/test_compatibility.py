@@ -236,3 +236,16 @@ def test_public_names_are_those_of_kopf() -> None:
         "spawn_tasks",  # a manager runs the tasks
     }
     assert set(kopf.__all__) - set(handlers.__all__) == missing
+
+
+@pytest.mark.parametrize("module", [handlers, kopf])
+def test_parts_of_patches_and_objects_cannot_be_assigned(module: Any) -> None:
+    """What is assigned would not be sent."""
+    patch, body = module.Patch(), module.Body({})
+    parts = ("metadata", "meta", "spec", "status")
+    assignments = [(view, part) for view in (patch, body) for part in parts]
+    maps = ("labels", "annotations")
+    assignments += [(view, part) for view in (patch.metadata, body.metadata) for part in maps]
+    for view, part in assignments:
+        with pytest.raises(AttributeError, match=f"'{part}' of .* has no setter"):
+            setattr(view, part, {"a": 1})

@@ -241,8 +241,10 @@ def test_declarations_get_identifiers_and_reject_contradictions() -> None:
     for decorator, settings in wrong:
         with pytest.raises(TypeError):
             decorator("pods", registry=registry, **settings)(fn)
-    with pytest.raises(TypeError, match="must have exactly one name"):
+    with pytest.raises(TypeError, match=r"must name a resource, as in on.create\('kopfexamples'\)"):
         kopf.on.create()
+    with pytest.raises(TypeError, match="Pod and pods: must have exactly one name"):
+        kopf.on.create("pods", kind="Pod")
     with pytest.raises(ValueError, match="labels: None is not a filter"):
         kopf.on.create("pods", labels={"a": None}, registry=registry)(fn)
     with pytest.raises(ValueError, match="operations"):
