@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -375,7 +376,17 @@ spec:
 """
 
 
+REFUSED_SAMPLE = """
+apiVersion: example.com/v1alpha1
+kind: Website
+metadata: {name: refused}
+spec: {configMap: 1}
+"""
+
+
 async def test_new_project_runs_on_the_embedded_control_plane(project: Path) -> None:
+    sample = project / "config" / "sample.yaml"
+    sample.write_text(f"{REFUSED_SAMPLE}---\n{sample.read_text()}")
     kubeconfig = project / "website-operator.kubeconfig"
     arguments = ("--embedded", "--log-level", "info", "--webhook-url", str(free_url()))
     process = await PreloadedCommand.start(
@@ -401,6 +412,10 @@ async def test_new_project_runs_on_the_embedded_control_plane(project: Path) -> 
     finally:
         process.send_signal(signal.SIGINT)
     assert await operator.exit_code() == 0, operator.output
+    (refusal,) = re.findall(r"Cannot apply the sample.*", operator.output)
+    assert "name=refused" in refusal
+    assert "spec.configMap" in refusal
+    assert "Traceback" not in operator.output
     assert yaml.safe_load(kubeconfig.read_text())["kind"] == "Config"
     result = CliRunner().invoke(cli, ["new", "website-operator", str(project)])
     assert result.exit_code == 2
