@@ -23,6 +23,7 @@ from itertools import islice
 from typing import Any, Final
 
 from cfo.runtime.objects.parsers import format_duration
+from cfo.runtime.process.arguments import require_type
 from cfo.runtime.process.printable import escape, printable
 from cfo.runtime.process.strings import require_list
 
@@ -179,7 +180,7 @@ class FieldErrors(Exception):
     """
 
     def __init__(self, errors: Iterable[FieldError]) -> None:
-        found = tuple(islice(errors, MAX_ERRORS + 1))
+        found = _first(errors)
         self.errors = found[:MAX_ERRORS]
         if not self.errors:
             raise ValueError("FieldErrors needs at least one error")
@@ -196,7 +197,7 @@ class FieldErrors(Exception):
     @classmethod
     def check(cls, errors: Iterable[FieldError]) -> None:
         """Raise this exception if there are any errors."""
-        found = tuple(islice(errors, MAX_ERRORS + 1))
+        found = _first(errors)
         if found:
             raise cls(found)
 
@@ -204,6 +205,13 @@ class FieldErrors(Exception):
     def causes(self) -> list[dict[str, str]]:
         """The value of ``details.causes`` of a Status that reports these errors."""
         return causes(self.errors)
+
+
+def _first(errors: Iterable[FieldError]) -> tuple[FieldError, ...]:
+    """Return one more than the errors that are shown. Raises :class:`TypeError` for one error."""
+    allowed = "a list of FieldError, such as [field.invalid(path, value, detail)]"
+    require_type("FieldErrors", errors, Iterable, allowed)
+    return tuple(islice(errors, MAX_ERRORS + 1))
 
 
 def causes(errors: Iterable[FieldError]) -> list[dict[str, str]]:

@@ -18,6 +18,7 @@ from cfo.runtime.objects.unstructured import (
     Object,
     ObjectKind,
     TypedObject,
+    gvk_of,
     is_deleting,
     to_object,
 )
@@ -70,6 +71,7 @@ class DefaultingHandler(Generic[T]):
         if request.object is None:
             return errored(400, f"{request.operation} without object")
         raw = request.raw_object or orjson.dumps(request.object)
+        gvk = gvk_of(request.object)
         try:
             obj = self._kind.decode(request.object)
         except InvalidResource:
@@ -81,9 +83,15 @@ class DefaultingHandler(Generic[T]):
             raw = await request.compute(_encode, obj)
         result: T | None = await _await_if_needed(self._defaulter.default(obj, request))
         changed = obj if result is None else result
+        name = f"{type(self._defaulter).__name__}.default"
         if not isinstance(changed, dict | TypedObject):
-            name = f"{type(self._defaulter).__name__}.default"
             raise wrong_result(name, changed, "the changed object or None")
+        changed_gvk = gvk_of(changed)
+        if changed_gvk != gvk:
+            raise TypeError(
+                f"{name}: the changed object has apiVersion {changed_gvk.api_version!r:.100} and kind "
+                f"{changed_gvk.kind!r:.100}: must have {gvk.api_version!r:.100} and {gvk.kind!r:.100}"
+            )
         patch = await request.compute_next(_patch, raw, changed)
         return AdmissionResponse(allowed=True, patch=patch)
 

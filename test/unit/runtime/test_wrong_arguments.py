@@ -29,6 +29,7 @@ from cfo.runtime.controller.source import Channel
 from cfo.runtime.manager.builder import Builder
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager.manager import Manager, ManagerOptions
+from cfo.runtime.objects import field
 from cfo.runtime.objects.conditions import Conditions
 from cfo.runtime.objects.field import FieldErrors
 from cfo.runtime.objects.kinds import CONFIG_MAP, SECRET, SERVICE
@@ -272,6 +273,13 @@ def wrong(value: object) -> Any:
         (
             lambda: Result(requeue_after=wrong("5")),
             "requeue_after: '5': must be a number of seconds",
+        ),
+        (
+            lambda: FieldErrors(wrong(field.required("a"))),
+            (
+                "FieldErrors: FieldError(reason='FieldValueRequired', field='a', value='', detail=''): must be a list "
+                "of FieldError, such as [field.invalid(path, value, detail)]"
+            ),
         ),
         (
             lambda: FieldErrors(wrong("text")),

@@ -558,6 +558,21 @@ async def test_result_that_is_no_object_is_an_error_of_the_webhook(result: Any) 
     )
 
 
+async def test_object_without_its_kind_is_an_error_of_the_webhook() -> None:
+    class Mistaken(WidgetWebhook):
+        def default(self, obj: Object, request: AdmissionRequest) -> Object:
+            return {"spec": obj["spec"]}
+
+    widget = {"apiVersion": "acme.io/v1", "kind": "Widget", "spec": {}}
+    handler = DefaultingHandler(Mistaken(), WIDGET)
+    response, failed = await respond(handler, request(object=widget))
+    assert failed
+    assert response.message == (
+        "the webhook failed: TypeError: Mistaken.default: the changed object has apiVersion '' and kind '': must have "
+        "'acme.io/v1' and 'Widget'"
+    )
+
+
 async def test_warnings_are_returned_with_a_denial() -> None:
     class DenyingWebhook(WidgetWebhook):
         async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
