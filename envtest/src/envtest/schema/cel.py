@@ -5,8 +5,7 @@ The language is the C++ reference implementation (``cel-expr-python``); the func
 ``cel_functions``. The library compiles all expressions. Most are evaluated by ``cel_evaluator``, which counts their
 costs, and the others by the library, which stops after 10,000 iterations of loops.
 
-Limits: values inside dynamic objects keep their JSON type, so that a ``date-time`` is a string there
-(``timestamp(self.at)``).
+Times and durations are protobuf messages (``cel_times``), in variables and in results.
 """
 
 from __future__ import annotations
@@ -175,9 +174,16 @@ class Program:
         try:
             if result.type() == _cel().Type.ERROR:
                 raise CELError(_cel_go_message(str(result.value())))
-            return result.plain_value()
+            value = result.plain_value()
         except (SystemError, TypeError):
             raise CELError("a result with an optional value is not supported by envtest") from None
+        return value if isinstance(value, (bool, str)) else _with_messages(value)
+
+
+def _with_messages(value: Any) -> Any:
+    from envtest.schema.cel_times import as_messages  # lazy: needs protobuf
+
+    return as_messages(value)
 
 
 _MAX_ITERATIONS = 10_000

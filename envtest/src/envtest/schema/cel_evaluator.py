@@ -2,7 +2,7 @@
 
 The CEL library stops after 10,000 iterations of loops and does not count costs. :func:`prepare_evaluator` turns the
 checked expression into closures. It returns ``None`` if the expression has a part that is not implemented here (uint,
-times, optional values, some functions of the list library); the library evaluates such an expression.
+optional values, some functions of the list library); the library evaluates such an expression.
 
 The message of an evaluation that fails is rough: the library evaluates the expression again to find the exact one.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from envtest.schema.cel_costs import call_cost
@@ -189,7 +188,7 @@ class _Compiler:
         self._overloads = overloads
         self._names = names
         self._implementations = implementations
-        self._functions = {**_FUNCTIONS, "matches": _text_test(matches)}
+        self._functions = {**_FUNCTIONS, **_times().FUNCTIONS, "matches": _text_test(matches)}
 
     def compile(self, expression: Any) -> _Node:
         """Return the closure of a part of the expression. Raises _UnsupportedError."""
@@ -721,7 +720,7 @@ _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "_>=_": operator.ge,
     "_>_": operator.gt,
 }
-_ORDERED: Final = frozenset({bool, int, float, str, bytes, datetime, timedelta})
+_ORDERED: Final = frozenset({bool, int, float, str, bytes})
 
 
 def _ordering(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
@@ -731,10 +730,25 @@ def _ordering(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]
         if kind is not other and {kind, other} != {int, float}:
             raise EvaluationError("no such overload")
         if kind not in _ORDERED:
-            raise EvaluationError("no such overload")
+            return compare(_point(first), _point(second))
         return compare(first, second)
 
     return function
+
+
+def _point(value: Any) -> tuple[int, int]:
+    """Return what times and durations, which are messages, are ordered by."""
+    try:
+        return value.seconds, value.nanos
+    except AttributeError:
+        raise EvaluationError("no such overload") from None
+
+
+def _times() -> Any:
+    """Return the functions for times and durations, which raise TypeError for all other values."""
+    from envtest.schema import cel_times  # lazy: needs protobuf
+
+    return cel_times
 
 
 def _integer(value: int) -> int:
@@ -745,13 +759,22 @@ def _integer(value: int) -> int:
 
 def _add(first: Any, second: Any) -> Any:
     kind = type(first)
-    if kind is not type(second):
-        raise EvaluationError("no such overload")
-    if kind is int:
-        return _integer(first + second)
-    if kind in (str, float, list, bytes):
-        return first + second
-    raise EvaluationError("no such overload")
+    if kind is type(second):
+        if kind is int:
+            return _integer(first + second)
+        if kind in (str, float, list, bytes):
+            return first + second
+    return _times().add(first, second)
+
+
+def _subtract(first: Any, second: Any) -> Any:
+    kind = type(first)
+    if kind is type(second):
+        if kind is int:
+            return _integer(first - second)
+        if kind is float:
+            return first - second
+    return _times().subtract(first, second)
 
 
 def _arithmetic(compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -844,7 +867,8 @@ def _to_string(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
-    raise EvaluationError("no such overload")
+    text: str = _times().to_text(value)
+    return text
 
 
 def _to_int(value: Any) -> int:
@@ -852,7 +876,8 @@ def _to_int(value: Any) -> int:
         return value
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
         return _integer(int(value))
-    raise EvaluationError("no such overload")
+    number: int = _times().to_int(value)
+    return number
 
 
 def _to_double(value: Any) -> float:
@@ -887,7 +912,7 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "_%_": _modulus,
     "_*_": _arithmetic(operator.mul),
     "_+_": _add,
-    "_-_": _arithmetic(operator.sub),
+    "_-_": _subtract,
     "_/_": _arithmetic(_divide),
     "_<=_": _ordering(operator.le),
     "_<_": _ordering(operator.lt),

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime, timedelta
 from functools import cmp_to_key
 from ipaddress import ip_address, ip_network
 from itertools import pairwise
@@ -19,12 +18,15 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from cel_expr_python import cel
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from envtest.apimachinery.field_errors import go_quote
 from envtest.schema import cel_authorizer
 from envtest.schema.cel_evaluator import Implementation, Implementations
 from envtest.schema.cel_formats import format_errors
 from envtest.schema.cel_macros import limited_range, merge_entries
+from envtest.schema.cel_times import as_messages, to_text
 from envtest.schema.formats import FORMATS
 from envtest.schema.patterns import compile_pattern
 from envtest.schema.quantity import Quantity, QuantityError, parse_quantity
@@ -57,14 +59,14 @@ _PYTHON_TYPES: Mapping[str, type] = {
     "BOOL": bool,
     "BYTES": bytes,
     "DOUBLE": float,
-    "DURATION": timedelta,
+    "DURATION": Duration,
     "INT": int,
     "LIST<DYN>": list,
     "LIST<STRING>": list,
     "MAP<DYN, DYN>": dict,
     "MAP<STRING, DYN>": dict,
     "STRING": str,
-    "TIMESTAMP": datetime,
+    "TIMESTAMP": Timestamp,
 }
 """The types of arguments by the names that the library gives to them; any value is accepted as ``DYN``."""
 
@@ -249,18 +251,34 @@ def _to_string(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_to_string, value)) + "]"
+        return "[" + ", ".join(map(_quoted, value)) + "]"
     if isinstance(value, dict):
-        return (
-            "{"
-            + ", ".join(
-                sorted(f"{_to_string(key)}: {_to_string(item)}" for key, item in value.items())
-            )
-            + "}"
-        )
+        entries = sorted(f"{_quoted(key)}:{_quoted(item)}" for key, item in value.items())
+        return "{" + ", ".join(entries) + "}"
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))
-    return str(value)
+    if isinstance(value, bytes):
+        return value.decode()
+    value = as_messages(value)
+    return to_text(value) if isinstance(value, (Duration, Timestamp)) else str(value)
+
+
+def _quoted(value: Any) -> str:
+    """Format a value inside of a list or map for ``%s``."""
+    text = _to_string(value)
+    match as_messages(value):
+        case str():
+            return go_quote(text)
+        case bytes():
+            return f"b{go_quote(text)}"
+        case float():
+            return f"{value:.6f}"
+        case Timestamp():
+            return f"timestamp({go_quote(text)})"
+        case Duration():
+            return f"duration({go_quote(text)})"
+        case _:
+            return text
 
 
 def _lists(table: _Table) -> None:
@@ -283,13 +301,13 @@ def _is_sorted(items: list[Any]) -> bool:
 
 def _sum(items: list[Any]) -> Any:
     # starts with the first item, which can be a duration
-    return sum(items[1:], items[0]) if items else 0
+    return as_messages(sum(items[1:], items[0])) if items else 0
 
 
 def _extreme(choose: Callable[[list[Any]], Any], items: list[Any]) -> Any:
     if not items:
         raise ValueError(f"{choose.__name__} called on empty list")
-    return choose(items)
+    return as_messages(choose(items))
 
 
 def _index(items: list[Any], item: Any) -> int:

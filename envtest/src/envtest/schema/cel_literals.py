@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from envtest.schema.cel import CELCompileError, CELError, Program, compile_expression
@@ -25,12 +24,6 @@ _EXEMPT: Final = frozenset({"format"})
 _PRIMITIVES: Final = ("", "bool", "int", "uint", "double", "string", "bytes")
 _WELL_KNOWN: Final = ("", "any", "timestamp", "duration")
 _CHECKED: Final = re.compile(r"[\[{]|matches|duration|timestamp")
-_TIMESTAMP: Final = re.compile(
-    r"(\d{4}-\d\d-\d\dT)(\d\d?)(:[0-5]\d:[0-5]\d)(?:[.,]\d+)?(?:Z|([+-])(\d\d):([0-5]\d))", re.ASCII
-)
-_FIRST_SECOND: Final = datetime(1, 1, 1, tzinfo=UTC)
-_MAX_ZONE_HOURS: Final = 24
-_LAST_SECOND: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 def check_literals(program: Program, source: str, *, dynamic_matches: bool = False) -> None:
@@ -160,27 +153,15 @@ def _is_duration(constant: Any) -> bool:
 
 
 def _is_timestamp(constant: Any) -> bool:
-    if constant.HasField("integer"):
-        first = _FIRST_SECOND.timestamp()
-        last = _LAST_SECOND.timestamp()
-        return bool(first <= constant.integer <= last)
-    return _is_time(constant.text) if constant.HasField("text") else True
+    if not (constant.HasField("integer") or constant.HasField("text")):
+        return True
+    from envtest.schema.cel_times import new_timestamp  # lazy: needs protobuf
 
-
-def _is_time(text: str) -> bool:
-    """Report whether Go parses a time in the format of RFC 3339, and its year is in the range that CEL supports."""
-    match = _TIMESTAMP.fullmatch(text)
-    if match is None:
-        return False
-    day, hour, rest, sign, zone_hours, zone_minutes = match.groups()
     try:
-        local = datetime.fromisoformat(f"{day}{hour:0>2}{rest}+00:00")
+        new_timestamp(constant.integer if constant.HasField("integer") else constant.text)
     except ValueError:
         return False
-    offset = timedelta(hours=int(zone_hours or 0), minutes=int(zone_minutes or 0))
-    if offset >= timedelta(hours=_MAX_ZONE_HOURS + 1):
-        return False
-    return local - _FIRST_SECOND >= offset if sign == "+" else _LAST_SECOND - local >= offset
+    return True
 
 
 _ARGUMENT_CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from envtest.schema.cel import CELType
@@ -189,8 +188,9 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
-    if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    if isinstance(value, timedelta):
-        return f"{value.total_seconds():g}s"
-    raise TypeError(f"unsupported value of type {type(value).__name__}")
+    from envtest.schema.cel_times import to_text  # lazy: needs protobuf
+
+    try:
+        return to_text(value)
+    except TypeError:
+        raise TypeError(f"unsupported value of type {type(value).__name__}") from None

@@ -7,12 +7,9 @@ reports its errors when a CRD is written. Semantics and messages follow apiexten
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from envtest.apimachinery.field_errors import (
@@ -35,14 +32,12 @@ from envtest.schema.cel import (
     compile_expression,
 )
 from envtest.schema.cel_cost import estimate_cost
-from envtest.schema.cel_evaluator import ConversionError
 from envtest.schema.cel_literals import check_literals
 from envtest.schema.cel_macros import COST_EXCEEDED
 from envtest.schema.cel_sizes import Sized
-from envtest.schema.cel_types import RESERVED_WORDS, check_types, escape, escape_keywords
-from envtest.schema.formats import parse_format_duration
+from envtest.schema.cel_types import RESERVED_WORDS, check_types, escape_keywords
+from envtest.schema.cel_values import Adapter, Unreadable, adapter
 from envtest.schema.schema_node import Schema
-from envtest.schema.validation import json_type
 
 __all__ = ["Rules", "compile_rules", "has_rules", "prepare_rule"]
 
@@ -58,8 +53,6 @@ class Rules(Protocol):
     ) -> list[FieldError]:
         """Return the errors."""
 
-
-Adapter: TypeAlias = Callable[[Any], Any]
 
 _SCALARS: dict[str, CELType] = {
     "boolean": "bool",
@@ -178,7 +171,7 @@ def _node(schema: Schema, raw: Mapping[str, Any], root: bool) -> _Check:
         prepare_rule(rule, schema, resource_root=root)
         for rule in raw.get("x-kubernetes-validations") or ()
     ]
-    adapt = _adapter(schema) if own else None
+    adapt = adapter(schema) if own else None
     kind = schema.type
     branches = [
         _node(schema, branch, root) for branch in raw.get("allOf") or () if has_rules(branch)
@@ -283,8 +276,10 @@ def _run(
             continue
         if rule.program is None or (rule.uses_old and old is None and not rule.optional_old):
             continue
-        if isinstance(variables["self"], _Unreadable):
-            detail = f"{variables['self'].error} evaluating rule: {rule.text}"
+        used = [variables["self"], before] if rule.uses_old else [variables["self"]]
+        unreadable = next((each for each in used if isinstance(each, Unreadable)), None)
+        if unreadable is not None:
+            detail = f"{unreadable.error} evaluating rule: {rule.text}"
             errors.append(invalid(field, kind, detail))
             continue
         inputs = dict(variables)
@@ -478,7 +473,7 @@ def _field_path(path: str) -> str:
 
 
 def _kind(schema: Schema, *, nested: bool = False) -> CELType:
-    """Return the static type of a node's value; nested times and durations keep their JSON type and are dynamic."""
+    """Return the static type of a node's value; the types of nested times, durations and bytes are dynamic."""
     if schema.int_or_string or schema.is_schemaless:
         return "dyn"
     if schema.type == "string" and schema.format in ("date-time", "date", "duration", "byte"):
@@ -497,151 +492,3 @@ def _kind(schema: Schema, *, nested: bool = False) -> CELType:
         return "map(string, dyn)"
     kind = _SCALARS.get(schema.type, "dyn")
     return "dyn" if schema.nullable and nested else kind
-
-
-def _adapter(schema: Schema, *, nested: bool = False) -> Adapter | None:
-    """Return the conversion of a node's JSON value to its static type; ``None`` when none is necessary."""
-    if schema.int_or_string:
-        return _to_integer_or_string
-    if schema.type == "integer":
-        return _to_integer
-    if schema.type == "number":
-        return _to_float
-    if schema.type == "string" and not nested:
-        return _format_adapter(schema.format)
-    if schema.type == "array" and schema.items is not None:
-        item = _adapter(schema.items, nested=True)
-        return None if item is None else _list_adapter(item)
-    if schema.type == "object":
-        return _object_adapter(schema)
-    return None
-
-
-def _to_float(value: Any) -> Any:
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    return float(value) if is_integer else value
-
-
-@dataclass(frozen=True, slots=True)
-class _Unreadable:
-    """A value that an expression cannot read, since it does not have the type of its schema: ``1.0`` for an integer.
-
-    As in kube-apiserver, an expression that does not read it is not affected.
-    """
-
-    error: str
-
-
-def _read(item: Any) -> Any:
-    if isinstance(item, _Unreadable):
-        raise ConversionError(item.error)
-    return item
-
-
-class _PartlyUnreadableMap(dict[str, Any]):
-    """A map with unreadable values."""
-
-    def __getitem__(self, name: str) -> Any:
-        return _read(super().__getitem__(name))
-
-
-class _PartlyUnreadableList(list[Any]):
-    """A list with unreadable items."""
-
-    def __getitem__(self, position: Any) -> Any:
-        return _read(super().__getitem__(position))
-
-    def __iter__(self) -> Iterator[Any]:
-        return map(_read, super().__iter__())
-
-
-_NOT_AN_INTEGER = _Unreadable("invalid data, expected int, got float64")
-_NOT_AN_INTEGER_OR_STRING = _Unreadable(
-    "invalid data, expected XIntOrString value to be either a string or integer"
-)
-
-
-def _to_integer(value: Any) -> Any:
-    return _NOT_AN_INTEGER if isinstance(value, float) else value
-
-
-def _to_integer_or_string(value: Any) -> Any:
-    return _NOT_AN_INTEGER_OR_STRING if isinstance(value, float) else value
-
-
-def _adapted_map(values: dict[str, Any]) -> dict[str, Any]:
-    is_partial = any(isinstance(value, _Unreadable) for value in values.values())
-    return _PartlyUnreadableMap(values) if is_partial else values
-
-
-def _list_adapter(item: Adapter) -> Adapter:
-    def adapt(value: Any) -> Any:
-        if json_type(value) != "array":
-            return value
-        items = [item(each) for each in value]
-        is_partial = any(isinstance(each, _Unreadable) for each in items)
-        return _PartlyUnreadableList(items) if is_partial else items
-
-    return adapt
-
-
-def _map_adapter(entry: Adapter) -> Adapter:
-    def adapt(value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        return _adapted_map({name: entry(item) for name, item in value.items()})
-
-    return adapt
-
-
-def _object_adapter(schema: Schema) -> Adapter | None:
-    if schema.additional is not None and not schema.properties:
-        entry = _adapter(schema.additional, nested=True)
-        return None if entry is None else _map_adapter(entry)
-    parts = {name: _adapter(node, nested=True) for name, node in schema.properties.items()}
-    names = {name: escape(name) for name in parts}
-    if not any(parts.values()) and all(name == escaped for name, escaped in names.items()):
-        return None
-
-    def adapt(value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        out = {}
-        for name, item in value.items():
-            part = parts.get(name)
-            out[names.get(name) or name] = part(item) if part and item is not None else item
-        return _adapted_map(out)
-
-    return adapt
-
-
-def _format_adapter(format_name: str) -> Adapter | None:
-    """Return the conversion of a string to its format's type; an invalid string is kept, so that expressions fail."""
-    parse = _PARSERS.get(format_name)
-    if parse is None:
-        return None
-
-    def adapt(value: Any) -> Any:
-        try:
-            return parse(value)
-        except (ValueError, TypeError):
-            return value
-
-    return adapt
-
-
-def _parse_time(value: str) -> datetime:
-    parsed = datetime.fromisoformat(value)
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
-
-
-def _parse_duration(value: str) -> timedelta:
-    return timedelta(microseconds=(parse_format_duration(value) or 0) / 1000)
-
-
-_PARSERS: dict[str, Callable[[Any], Any]] = {
-    "date": _parse_time,
-    "date-time": _parse_time,
-    "duration": _parse_duration,
-    "byte": partial(base64.b64decode, validate=True),
-}

@@ -71,16 +71,18 @@ async def test_policy_uses_message_expression_and_reason(store: Store) -> None:
     add_policy(
         store,
         {
-            "expression": "variables.n <= 2",
-            "messageExpression": "'too many: ' + string(variables.n)",
+            "expression": "variables.n <= 2 || variables.since[0] > timestamp('2024-01-02T00:00:00Z')",
+            "messageExpression": "'too many: ' + string(variables.n) + ' in ' + string(variables.age)",
             "reason": "Forbidden",
         },
         variables=[
             {"name": "n", "expression": "size(object.data)"},
+            {"name": "since", "expression": "[timestamp('2024-01-01T00:00:00Z')]"},
+            {"name": "age", "expression": "timestamp('2024-01-01T01:00:00Z') - variables.since[0]"},
             {"name": "unused", "expression": "object.no"},
         ],
     )
-    with pytest.raises(StatusError, match="denied request: too many: 3") as error:
+    with pytest.raises(StatusError, match="denied request: too many: 3 in 3600s") as error:
         await admission_chain(store, FakeWebhookClient(store)).validate(
             context(), {**config_map(), "data": dict.fromkeys("abc")}, None
         )

@@ -208,36 +208,6 @@ def test_transition_rules_run_only_with_an_old_value() -> None:
     assert text.startswith("n: Invalid value")
 
 
-@pytest.mark.parametrize(
-    ("format_name", "rule", "good", "bad", "invalid"),
-    [
-        (
-            "date-time",
-            "self.getFullYear() > 2000",
-            "2024-01-02T03:04:05Z",
-            "1999-01-02T03:04:05Z",
-            "yesterday",
-        ),
-        ("date", "self.getFullYear() > 2000", "2024-01-02", "1999-01-02", "yesterday"),
-        ("duration", "self > duration('1m')", "1h", "1s", "long"),
-        ("byte", "self.size() > 2", "YWJj", "YQ==", "!"),
-    ],
-)
-def test_strings_with_a_format_are_converted(
-    format_name: str, rule: str, good: str, bad: str, invalid: str
-) -> None:
-    field = {
-        "type": "string",
-        "format": format_name,
-        "x-kubernetes-validations": [{"rule": rule, "message": "no"}],
-    }
-    schema = {"type": "object", "properties": {"f": field}}
-    assert rule_errors(schema, {"f": good}) == []
-    assert rule_errors(schema, {"f": bad})[0].endswith("no")
-    assert rule_errors(schema, {"f": invalid}), "an invalid string must not crash the server"
-    assert rule_errors(schema, {"f": 1}), "nor must a value of another type"
-
-
 def test_optional_old_self() -> None:
     rule = {
         "rule": "oldSelf.hasValue() || self > 3",
