@@ -191,6 +191,15 @@ def control_plane_scenario() -> ScenarioSource | None:
     return None
 
 
+@pytest.fixture(scope="session")
+def control_plane_crds() -> Sequence[Manifests]:
+    """The CRDs that the control plane starts with; override it in the ``conftest.py`` of the root folder.
+
+    The garbage collector of the real control plane knows them at once; it finds later ones only after up to 30 seconds.
+    """
+    return ()
+
+
 _STARTED_WITH: Final = pytest.StashKey[dict[str, Any]]()
 """The values of the fixtures that configure the control plane, when it was started."""
 
@@ -200,6 +209,7 @@ def _threaded_control_plane(
     pytestconfig: pytest.Config,
     controllers: Sequence[str],
     control_plane_scenario: ScenarioSource | None,
+    control_plane_crds: Sequence[Manifests],
 ) -> Iterator[ThreadedControlPlane]:
     from envtest.planes.plane import ControlPlane
     from envtest.planes.real import StartFailed
@@ -208,6 +218,7 @@ def _threaded_control_plane(
     pytestconfig.stash[_STARTED_WITH] = {
         "controllers": controllers,
         "control_plane_scenario": control_plane_scenario,
+        "control_plane_crds": control_plane_crds,
     }
     option = pytestconfig.getoption("--controllers")
     if control_plane_scenario is not None and _wants_real(pytestconfig):
@@ -217,10 +228,13 @@ def _threaded_control_plane(
         if option:
             controllers = _names(option)
         if _wants_real(pytestconfig):
-            plane: ControlPlane = ControlPlane.real(controllers=controllers)
+            plane: ControlPlane = ControlPlane.real(
+                crds=control_plane_crds, controllers=controllers
+            )
         else:
             plane = ControlPlane.embedded(
                 kubernetes_version=pytestconfig.getoption("--kubernetes-version"),
+                crds=control_plane_crds,
                 controllers=controllers,
                 scenario=control_plane_scenario,
             )

@@ -389,6 +389,13 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 def control_plane_scenario():
     return {"nodes": [{"name": "node-1"}]}
 
+@pytest.fixture(scope="session")
+def control_plane_crds():
+    return [__CRD__]
+
+async def test_crds(api_client):
+    assert (await api_client.get("/apis/example.com/v1/toys")).code == 200
+
 async def test_scenario(api_client, namespace):
     path = f"/api/v1/namespaces/{namespace}/pods"
     await api_client.post(path, POD)
@@ -419,11 +426,11 @@ def test_faults_users_and_scenario_in_another_project(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
-    pytester.makepyfile(FAULTS)
+    pytester.makepyfile(FAULTS.replace("__CRD__", repr(TOYS)))
     pytester.makeini(
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
     )
-    run_pytest(pytester).assert_outcomes(passed=3)
+    run_pytest(pytester).assert_outcomes(passed=4)
 
 
 def test_controllers_that_are_a_string_are_one_line(
