@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import traceback
+import logging
 
 __all__ = ["log_failure"]
 
 
 def log_failure(event: str, *, logger: str = "envtest", **details: str) -> None:
-    """Log the exception that is being handled, with its traceback.
+    """Log the exception that is being handled, with its traceback and ``details``, as an error of ``logger``.
 
-    The traceback is rendered here, because structlog's default renderer adds the values of local variables, among them
-    tokens and Secrets. structlog is imported on the first failure, to keep startup fast.
+    Tracebacks contain no values of variables, among which are tokens and Secrets.
     """
-    import structlog
-
-    structlog.get_logger(logger).error(event, **details, exception=traceback.format_exc().rstrip())
+    fields = "".join(f" {name}={value!r}" for name, value in details.items())
+    logging.getLogger(logger).exception("%s%s", event, fields)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import logging
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
@@ -27,13 +28,7 @@ __all__ = ["Controller", "Runner"]
 K = TypeVar("K", bound=Hashable)
 WORKERS: Final = 4
 _LOGGER: Final = "envtest.controllers"
-
-
-def _log() -> Any:
-    """Return the logger, imported on the first failure: importing it takes longer than starting all controllers."""
-    import structlog
-
-    return structlog.get_logger(_LOGGER)
+_log: Final = logging.getLogger(_LOGGER)
 
 
 class Controller(abc.ABC, Generic[K]):
@@ -84,11 +79,11 @@ class Controller(abc.ABC, Generic[K]):
                 requeue_after = await self.reconcile(key)
             except StatusError as error:
                 failed = True
-                _log().debug(
-                    "Request rejected, will retry",
-                    controller=type(self).__name__,
-                    key=str(key),
-                    error=error.message[:300],
+                _log.debug(
+                    "Request rejected, will retry controller=%r key=%r error=%r",
+                    type(self).__name__,
+                    str(key),
+                    error.message[:300],
                 )
             except Exception:  # noqa: BLE001 - one object that fails must not stop the controller
                 failed = True
