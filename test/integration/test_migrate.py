@@ -611,7 +611,7 @@ async def test_interruption_at_any_write_is_continued(monkeypatch: pytest.Monkey
             for obj in operator_objects(stored):
                 if obj["kind"] not in ("Route", "Service"):  # deleted like the other kinds
                     await env.create(obj)
-            await eventually(lambda: Observer(env.client).pod_of(stored))  # noqa: B023
+            await eventually(lambda: Observer(env.client).pods_of(stored))  # noqa: B023
             condition = {
                 "type": MUTUAL_TLS,
                 "status": "True",

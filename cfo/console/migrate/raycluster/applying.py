@@ -129,17 +129,19 @@ class Executor:
                 raise StepFailed(f"{title(binding)} still exists, so the finalizer is kept")
 
     async def _wait_for_pods(self, cluster: Object) -> None:
-        pod = await self._observer.pod_of(cluster)
-        if pod is None:
+        before = pods = await self._observer.pods_of(cluster)
+        if not pods:
             return
         with anyio.move_on_after(self._timeout):
-            while pod is not None:
+            while pods:
                 await anyio.sleep(_POLL_SECONDS)
-                pod = await self._observer.pod_of(cluster)
-        if pod is None:
+                pods = await self._observer.pods_of(cluster)
+        if not pods:
             self._limit.record_stopped()
             return
-        self._limit.record_failure(cluster)
+        deleted = before.keys() - pods.keys()
+        self._limit.record_failure(cluster, are_pods_deleted=bool(deleted) or any(pods.values()))
+        pod = min(pods)
         describe = f"kubectl -n {namespace_of(cluster)} get pod {pod} -o yaml"
         raise StepFailed(
             f"pod {pod} still exists after {self._timeout:g} s, so it stays suspended and is not changed; check "

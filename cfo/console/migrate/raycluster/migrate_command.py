@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from random import sample
 from typing import Final
 
 import click
@@ -275,7 +277,7 @@ async def _apply(executor: Executor, keys: Sequence[NamespacedName]) -> int:
             waiting.append(key)
         else:
             progress.add(plan)
-    for key in waiting:
+    for key in _in_turns(waiting):
         plan = await _migrate(executor, key, progress, may_wait=True)
         if plan is not None:
             progress.add(plan)
@@ -286,6 +288,19 @@ async def _apply(executor: Executor, keys: Sequence[NamespacedName]) -> int:
         echo(f"{counted(progress.failed, 'RayCluster')} failed", err=True)
         return 1
     return exit_code
+
+
+def _in_turns(keys: Sequence[NamespacedName]) -> list[NamespacedName]:
+    """Return one RayCluster of each namespace in random order, then the second one of each, and so on.
+
+    Users choose the names of namespaces, so some could always have the first ones, which end the run if they fail.
+    """
+    counts: Counter[str] = Counter()
+    turns: dict[NamespacedName, int] = {}
+    for key in keys:
+        turns[key] = counts[key.namespace]
+        counts[key.namespace] += 1
+    return sorted(sample(keys, len(keys)), key=turns.__getitem__)
 
 
 async def _migrate(

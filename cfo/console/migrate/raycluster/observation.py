@@ -37,6 +37,7 @@ from cfo.runtime import (
     Object,
     UnknownKind,
     is_controlled_by,
+    is_deleting,
     key_of,
     name_of,
     namespace_of,
@@ -91,7 +92,7 @@ class Observer:
             for obj in found:
                 children[uid_of(obj)] = obj
         bindings = await self.bindings_of(cluster)
-        has_pods = not is_suspended(cluster) or await self.pod_of(cluster) is not None
+        has_pods = not is_suspended(cluster) or bool(await self.pods_of(cluster))
         return ObservedCluster(cluster, tuple(children.values()), tuple(bindings), has_pods)
 
     async def bindings_of(self, cluster: Object) -> list[Object]:
@@ -106,18 +107,17 @@ class Observer:
                 found.append(binding)
         return [binding for binding in found if is_binding_of(binding, cluster)]
 
-    async def pod_of(self, cluster: Object) -> str | None:
-        """Return the name of a pod that the RayCluster controls; ``None`` if there is none.
+    async def pods_of(self, cluster: Object) -> dict[str, bool]:
+        """Return the names of the pods that the RayCluster controls, each with whether it is being deleted.
 
         Anyone who can create pods can write the label to others, which KubeRay may never delete.
         """
         selector = f"{POD_CLUSTER_LABEL}={label_value(name_of(cluster))}"
 
-        def name_of_own(pod: Object) -> str | None:
-            return name_of(pod) if is_controlled_by(pod, cluster) else None
+        def own_pod(pod: Object) -> tuple[str, bool] | None:
+            return (name_of(pod), is_deleting(pod)) if is_controlled_by(pod, cluster) else None
 
-        names = await self._select(POD, name_of_own, namespace_of(cluster), selector)
-        return min(names, default=None)
+        return dict(await self._select(POD, own_pod, namespace_of(cluster), selector))
 
     async def kuberay(self, features: Iterable[str]) -> KubeRay:
         """Return what the installed KubeRay supports; the feature gates of ``features`` are enabled."""

@@ -1,7 +1,7 @@
 """Limits how many RayClusters a run suspends and waits for, after pods of others were not deleted.
 
-One that does not stop must not keep others from being migrated. But if none stops any more, for example because KubeRay
-does not run, the run must not suspend all of them.
+One that does not stop must not keep others from being migrated: its owner can hold pods by finalizers. But if KubeRay
+deletes no pods any more, for example because it does not run, the run must not suspend all RayClusters.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MAX_FAILURES: Final = 3
 """After how many RayClusters of a namespace that did not stop the run waits for no other one there."""
 
 _MAX_NAMESPACES: Final = 3
-"""After how many namespaces with RayClusters that did not stop, and none that did since, no other one is suspended."""
+"""After how many namespaces in which KubeRay deleted no pods, without one that stopped, no other one is suspended."""
 
 
 class StopLimit:
@@ -28,19 +28,22 @@ class StopLimit:
         self._failures: Counter[str] = Counter()
         """By namespace."""
         self._namespaces: set[str] = set()
-        """Those of the failures since a RayCluster stopped."""
+        """Those in which KubeRay deleted no pods, since a RayCluster stopped."""
 
     def record_stopped(self) -> None:
         """Record that the pods of a RayCluster were deleted."""
         self._namespaces.clear()
 
-    def record_failure(self, cluster: Object) -> None:
-        """Record that the pods of a RayCluster, as it was before the run suspended it, were not deleted in time.
+    def record_failure(self, cluster: Object, *, are_pods_deleted: bool) -> None:
+        """Record that pods of a RayCluster, as it was before the run suspended it, still exist after the timeout.
 
-        One that its owner has suspended only counts in its namespace: KubeRay does not delete pods that are added then.
+        It only counts in its namespace if ``are_pods_deleted``: something, such as a finalizer or a node, delays their
+        deletion. So does one that its owner has suspended: KubeRay does not delete pods that are added then.
         """
         namespace = namespace_of(cluster)
         self._failures[namespace] += 1
+        if are_pods_deleted:
+            return
         if not is_suspended(cluster) or SUSPENDED_ANNOTATION in annotations_of(cluster):
             self._namespaces.add(namespace)
 
@@ -52,7 +55,7 @@ class StopLimit:
         if plan.restarts and len(self._namespaces) >= _MAX_NAMESPACES:
             found = ", ".join(sorted(self._namespaces))
             return (
-                f"RayClusters in the namespaces {found} did not stop, so no other one is suspended: check KubeRay, or "
-                "migrate this namespace with -n"
+                f"KubeRay deleted no pods of RayClusters in the namespaces {found}, so no other one is suspended: "
+                "check KubeRay, or migrate this namespace with -n"
             )
         return ""

@@ -11,6 +11,7 @@ from cfo.console.migrate.raycluster import applying
 from cfo.console.migrate.raycluster.applying import Executor, StepFailed
 from cfo.console.migrate.raycluster.planning import ObservedCluster
 from cfo.console.migrate.raycluster.steps import ObjectPlan
+from cfo.console.migrate.raycluster.stop_limit import StopLimit
 from cfo.runtime.client.errors import Conflict, Forbidden
 from cfo.runtime.objects.unstructured import NamespacedName, Object, name_of
 from test.support.migration import TO_KUBERAY, injected, observed, user_cluster
@@ -50,8 +51,8 @@ class Server:
         self.state = ObservedCluster(self.state.cluster, kept, bindings, has_pods=self.pods)
         return True
 
-    async def pod_of(self, _: Object) -> str | None:
-        return "rc-head" if self.pods else None
+    async def pods_of(self, _: Object) -> dict[str, bool]:
+        return {"rc-head": False} if self.pods else {}
 
     async def bindings_of(self, _: Object) -> list[Object]:
         return list(self.state.bindings)
@@ -129,3 +130,29 @@ async def test_pods_that_are_not_deleted_fail_their_raycluster(
     )
     assert server.deleted == []
     assert server.state.cluster["spec"]["suspend"] is True
+
+
+@pytest.mark.parametrize(
+    ("later", "is_deleted"),
+    [({"rc-head": False}, False), ({"rc-head": True}, True), ({"another": False}, True)],
+)
+async def test_pods_count_as_deleted_when_their_deletion_has_begun(
+    later: dict[str, bool], monkeypatch: pytest.MonkeyPatch, *, is_deleted: bool
+) -> None:
+    monkeypatch.setattr(applying, "_POLL_SECONDS", 0.001)
+    recorded: list[bool] = []
+
+    def record(_: StopLimit, cluster: Object, *, are_pods_deleted: bool) -> None:
+        recorded.append(are_pods_deleted)
+
+    monkeypatch.setattr(StopLimit, "record_failure", record)
+    server = new_server(has_pods=True)
+    found = [{"rc-head": False}]
+
+    async def pods_of(_: Object) -> dict[str, bool]:
+        return found.pop() if found else later
+
+    server.pods_of = pods_of  # type: ignore[method-assign]
+    with pytest.raises(StepFailed):
+        await migrate(server)
+    assert recorded == [is_deleted]

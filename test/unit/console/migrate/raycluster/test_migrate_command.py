@@ -20,6 +20,7 @@ from cfo.console.migrate.raycluster.migrate_command import (
     _configuration,
     _echo_summary,
     _has_proxies,
+    _in_turns,
     _show,
 )
 from cfo.console.migrate.raycluster.observation import Observer
@@ -136,6 +137,16 @@ async def test_plans_are_printed_without_keeping_their_objects(
     assert await _show(observer, KEYS, Options(Target.RHOAI, finalizers_only=True)) == 0
     assert max(observer.kept) == 1, "the last one, until the next one was read"
     assert "5 RayClusters: 0 to change, 0 blocked, 0 with downtime" in capsys.readouterr().out
+
+
+def test_namespaces_take_turns_in_random_order() -> None:
+    """Otherwise, the names of namespaces would decide whose RayClusters come first."""
+    keys = [NamespacedName(namespace, name) for namespace in "abcdefghij" for name in "xyz"]
+    orders = [_in_turns(keys) for _ in range(3)]
+    for order in orders:
+        assert sorted(order) == keys
+        assert [key.name for key in order] == [*"x" * 10, *"y" * 10, *"z" * 10]
+    assert any(order != orders[0] for order in orders)
 
 
 async def test_migrated_clusters_are_not_kept(capsys: pytest.CaptureFixture[str]) -> None:
