@@ -7,7 +7,7 @@ from msgspec import field
 
 from cfo.config.durations import Duration
 from cfo.config.section import Section
-from cfo.config.values import LabelKey, LabelValue, between
+from cfo.config.values import LabelKey, LabelValue, OptionalObjectName, OptionalQueueName, between
 from cfo.runtime.objects import format_duration
 
 
@@ -90,7 +90,8 @@ class AppWrapperConfiguration(Section):
         str, "`schedulerName` of the wrapped pods; if empty, it is not changed."
     ] = ""
     default_queue_name: Annotated[
-        str, "Kueue LocalQueue of AppWrappers without a queue name label; if empty, none."
+        OptionalQueueName,
+        "Kueue LocalQueue of AppWrappers without a queue name label; if empty, none.",
     ] = ""
     kueue_integration: Annotated[
         bool,
@@ -98,7 +99,7 @@ class AppWrapperConfiguration(Section):
         "AppWrapper integration is disabled.",
     ] = False
     slack_queue_name: Annotated[
-        str,
+        OptionalObjectName,
         "ClusterQueue whose lending limits are reduced by the capacity of unschedulable and unhealthy "
         "nodes; if empty, none.",
     ] = ""

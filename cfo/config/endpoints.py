@@ -9,7 +9,7 @@ from msgspec import field
 from msgspec.structs import force_setattr
 
 from cfo.config.section import Section
-from cfo.config.values import DNS_LABEL, Namespace, NonEmpty, matching
+from cfo.config.values import DNS_LABEL, Namespace, NonEmpty, OptionalObjectName, matching
 from cfo.runtime import GVK
 from cfo.runtime.objects import MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 
@@ -171,11 +171,11 @@ class WebhookConfiguration(Section):
         "Service through which the API server calls the webhooks.",
     ] = "codeflare-operator-webhook-service"
     mutating_configuration_name: Annotated[
-        str,
+        OptionalObjectName,
         "The MutatingWebhookConfiguration to inject the CA bundle into; empty if OLM manages it.",
     ] = "codeflare-operator-mutating-webhook-configuration"
     validating_configuration_name: Annotated[
-        str,
+        OptionalObjectName,
         "The ValidatingWebhookConfiguration to inject the CA bundle into; empty if OLM manages it.",
     ] = "codeflare-operator-validating-webhook-configuration"
 

@@ -35,7 +35,7 @@ class IngressConfiguration(Section):
         "through.",
     ] = None
     tls_secret_name: Annotated[
-        str,
+        OptionalObjectName,
         "Secret with the dashboard's certificate, in the RayCluster's namespace; if empty, no TLS.",
     ] = ""
     namespaces: Annotated[

@@ -42,6 +42,15 @@ _OBJECT_NAME: Final = "the name of an object (lower-case DNS labels joined by do
 ObjectName = Annotated[str, matching(_SUBDOMAIN, _OBJECT_NAME)]
 OptionalObjectName = Annotated[str, matching(f"({_SUBDOMAIN})?", _OBJECT_NAME)]
 
+OptionalQueueName = Annotated[
+    str,
+    matching(
+        rf"((?=.{{1,63}}\Z){_SUBDOMAIN})?",
+        "the name of a LocalQueue, which is also a label value: up to 63 characters, lower-case DNS labels joined by "
+        "dots",
+    ),
+]
+
 Domain = Annotated[
     str,
     matching(

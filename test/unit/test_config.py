@@ -446,6 +446,26 @@ OIDC = "{issuerURL: 'https://dex.test', secretName: s}"
         ("kuberay: {mTLSEnabled: 'yes'}", "kuberay.mTLSEnabled: 'yes': must be true or false"),
         ("kuberay: {ingressDomain: A_b}", "kuberay.ingressDomain: 'A_b': must be a domain name"),
         (
+            "appwrapper: {defaultQueueName: Bad Q}",
+            "appwrapper.defaultQueueName: 'Bad Q': must be the name of a LocalQueue",
+        ),
+        (
+            f"appwrapper: {{defaultQueueName: {'a' * 32}.{'b' * 32}}}",
+            f"appwrapper.defaultQueueName: '{'a' * 32}.{'b' * 32}': must be the name of a LocalQueue",
+        ),
+        (
+            "appwrapper: {slackQueueName: Bad Q}",
+            "appwrapper.slackQueueName: 'Bad Q': must be the name of an object",
+        ),
+        (
+            "kuberay: {ingress: {tlsSecretName: Bad Q}}",
+            "kuberay.ingress.tlsSecretName: 'Bad Q': must be the name of an object",
+        ),
+        (
+            "webhook: {mutatingConfigurationName: Bad Q}",
+            "webhook.mutatingConfigurationName: 'Bad Q': must be the name of an object",
+        ),
+        (
             "kuberay: {operatorNamespaces: [ok, 1]}",
             "kuberay.operatorNamespaces[1]: 1: must be the name of a namespace",
         ),
