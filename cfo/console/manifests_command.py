@@ -25,7 +25,11 @@ from cfo.runtime.objects import is_dns_label, is_quantity, parse_quantity
 from cfo.version import CONFIG_MAP_NAME
 
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the emitter in C is several times as fast
-_IMAGE = re.compile(r"[\w][\w.:/-]*(@sha256:[0-9a-f]{64})?", re.ASCII)
+_IMAGE = re.compile(
+    r"(\w[\w.-]*(:[0-9]{1,5})?/)?[a-z0-9][a-z0-9._/-]*(:\w[\w.-]{0,127})?(@sha256:[0-9a-f]{64})?",
+    re.ASCII,
+)
+"""An image: registry with port, name, tag and digest."""
 
 
 @click.command("manifests")
@@ -106,11 +110,13 @@ def command(
 
     To install it, pipe them into: kubectl apply --server-side -f -
     """
+    has_image = ctx.get_parameter_source("image") is ParameterSource.COMMANDLINE
     if tenants:
-        if components or api_servers or additional or roles_only or watch_namespaces:
+        others = (components, api_servers, additional, roles_only, watch_namespaces)
+        if any(others) or label_selector or has_image:
             raise InvalidInput(
-                "--tenant: must not be combined with --with, --api-server-cidr, --additional, --roles-only or "
-                "--watch-namespace"
+                "--tenant: must not be combined with --with, --api-server-cidr, --additional, --roles-only, "
+                "--watch-namespace, --label-selector or --image"
             )
         for tenant in tenants:
             _check_tenant(tenant, namespace)
@@ -123,7 +129,6 @@ def command(
     watch_namespaces = tuple(dict.fromkeys(watch_namespaces))
     _check_watched(watch_namespaces)
     if roles_only:
-        has_image = ctx.get_parameter_source("image") is ParameterSource.COMMANDLINE
         if has_image or label_selector or api_servers:
             raise InvalidInput(
                 "--roles-only: must not be combined with --image, --label-selector or --api-server-cidr, which change "

@@ -142,8 +142,8 @@ def test_more_pods_raise_the_number_that_counts_those_that_have_ended(
         (
             ["--tenant", "a", "--with", "prometheus"],
             (
-                "Error: --tenant: must not be combined with --with, --api-server-cidr, --additional, --roles-only or "
-                "--watch-namespace\n"
+                "Error: --tenant: must not be combined with --with, --api-server-cidr, --additional, --roles-only, "
+                "--watch-namespace, --label-selector or --image\n"
             ),
         ),
     ],

@@ -214,6 +214,9 @@ def test_additional_operator_has_no_permissions_for_webhooks() -> None:
     [
         (("--namespace", "No_Such"), "--namespace"),
         (("--image", "a b"), "--image"),
+        (("--image", "nginx:latest:foo"), "must be an image reference"),
+        (("--image", "host:5000:v1"), "must be an image reference"),
+        (("--image", "host/Name:v1"), "must be an image reference"),
         (("--with", "everything"), "--with"),
         (("--with", "network-policy", "--api-server-cidr", "192.0.2.2"), "must be a CIDR"),
         (("--with", "network-policy", "--api-server-cidr", "192.0.2.2/28"), "must be a CIDR"),
@@ -228,6 +231,8 @@ def test_additional_operator_has_no_permissions_for_webhooks() -> None:
         (("--label-selector", "a=b"), "requires --additional"),
         (("--tenant", "a", "--watch-namespace", "b"), "--tenant"),
         (("--tenant", "a", "--additional"), "--tenant"),
+        (("--tenant", "a", "--image", "x"), "--tenant"),
+        (("--tenant", "a", "--label-selector", "a=b"), "--tenant"),
         ((*ADDITIONAL, "--with", "certmanager"), "only for the first operator"),
         ((*ADDITIONAL, "--with", "reserved-hosts"), "only for the first operator"),
         ((*ADDITIONAL, "--watch-namespace", "No_Such"), "watchNamespaces"),
