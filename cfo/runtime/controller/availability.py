@@ -131,6 +131,7 @@ class Availability:
     async def _set_up_served(self) -> bool:
         """Set up the pending kinds that are served; return whether discovery gave an answer for all of them."""
         all_known = True
+        available: set[GVK] = set()
         position = self._mapper.position()  # one read answers for all kinds
         for item in tuple(self._pending):
             gvk, setup = item
@@ -152,7 +153,9 @@ class Availability:
                     _log.debug("Waiting for kind", kind=str(gvk))
                 continue
             self._pending.remove(item)
-            _log.info("Kind is available", kind=str(gvk))
+            if gvk not in available:  # several controllers can wait for it
+                _log.info("Kind is available", kind=str(gvk))
+            available.add(gvk)
             result = setup()
             if inspect.isawaitable(result):
                 await result

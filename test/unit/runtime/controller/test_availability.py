@@ -161,6 +161,16 @@ async def test_kind_is_set_up_when_its_crd_is_added_and_discovery_serves_it() ->
         assert harness.clock.timers == 0
 
 
+async def test_available_kind_is_logged_once_for_all_that_wait_for_it() -> None:
+    harness = Harness(MIRROR)
+    harness.register(MIRROR)
+    harness.register(MIRROR)
+    with capture_logs() as entries:
+        async with running(harness):
+            assert harness.calls == [MIRROR, MIRROR]
+    assert [entry["event"] for entry in entries] == ["Kind is available"]
+
+
 async def test_missing_kind_with_a_hint_is_logged_once() -> None:
     harness = Harness()
     harness.availability.when_available(MIRROR, lambda: None, hint="install the mirrors")
