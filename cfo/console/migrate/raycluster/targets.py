@@ -158,7 +158,7 @@ def _convert_policy(
     if not missing and not all(map(is_dns_label, groups)):
         missing = "a worker group's name is not a DNS label, which KubeRay requires"
     if missing:
-        result.notes.append(f"the NetworkPolicies are kept as they are, because {missing}")
+        result.notes.append(f"no network policy of KubeRay, because {missing}")
         return
     head = policies.get(names.head_policy)
     spec["networkPolicy"] = kuberay_network_policy(
