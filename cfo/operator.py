@@ -390,6 +390,10 @@ async def _should_serve_webhooks(
     If ``enabled`` is unset, webhooks are served in a cluster, with ``url``, or if a webhook configuration of the
     operator exists.
     """
+    if configuration.enabled is False and url is not None:
+        _log.warning(
+            "Not serving webhooks; --webhook-url is ignored", reason="webhook.enabled is false"
+        )
     if configuration.enabled is not None:
         return configuration.enabled
     if target.in_cluster or url is not None:
