@@ -530,8 +530,8 @@ async def _remove_conditions(removal: _Removal, client: Client) -> None:
     for kind in KINDS:
         has_status = partial(_key_with_status_of, kind.field_managers)
         for gvk, types in kind.conditions().items():
-            for key in await _select(client, gvk, has_status):
-                await removal.remove_conditions(gvk, key, types)
+            keys = await _select(client, gvk, has_status)
+            await removal.remove_conditions(gvk, keys, types)
 
 
 def _key_with_status_of(managers: Collection[str], obj: Object) -> NamespacedName | None:
@@ -772,18 +772,20 @@ class _Removal:
         async def remove(obj: Object) -> bool:
             return await set_finalizer(self._client, obj, finalizer, present=False) is not None
 
-        await self._remove_part(
+        is_removed = await self._remove_part(
             gvk,
             key,
             f"finalizer {finalizer}",
             is_present=lambda obj: has_finalizer(obj, finalizer),
             remove=remove,
         )
+        if is_removed:
+            self._report(f"{self._removed()} finalizer {finalizer} from {gvk.kind} {key}")
 
     async def remove_conditions(
-        self, gvk: GVK, key: NamespacedName, types: Collection[str]
+        self, gvk: GVK, keys: Iterable[NamespacedName], types: Collection[str]
     ) -> None:
-        """Remove our conditions, those of ``types``, from the status of an object."""
+        """Remove our conditions, those of ``types``, from the status of objects; they are reported in one line."""
 
         async def remove(obj: Object) -> bool:
             status = {"conditions": without_conditions(obj, types)["status"]["conditions"]}
@@ -795,13 +797,23 @@ class _Removal:
                 return False
             return True
 
-        await self._remove_part(
-            gvk,
-            key,
-            "the operator's conditions",
-            is_present=lambda obj: without_conditions(obj, types) is not obj,
-            remove=remove,
-        )
+        part = "the operator's conditions"
+        changed: list[NamespacedName] = []
+        for key in keys:
+            is_removed = await self._remove_part(
+                gvk,
+                key,
+                part,
+                is_present=lambda obj: without_conditions(obj, types) is not obj,
+                remove=remove,
+            )
+            if is_removed:
+                changed.append(key)
+        if changed:
+            self._report(f"{self._removed()} {part} from {_named(gvk, changed)}")
+
+    def _removed(self) -> str:
+        return "would remove" if self._dry_run else "removed"
 
     async def _remove_part(
         self,
@@ -811,29 +823,28 @@ class _Removal:
         *,
         is_present: Callable[[Object], bool],
         remove: Callable[[Object], Awaitable[bool]],
-    ) -> None:
-        """Remove ``part`` of an object; retry if another client has changed the object concurrently.
+    ) -> bool:
+        """Remove ``part`` of an object, and return whether it was removed (in a dry run: would be).
 
-        After :data:`_MAX_CONFLICTS` attempts, this is reported. ``remove`` returns whether the object still existed.
+        If another client has changed the object concurrently, this is tried again; after :data:`_MAX_CONFLICTS`
+        attempts, it is reported. ``remove`` returns whether the object still existed.
         """
         for _ in range(_MAX_CONFLICTS):
             obj = await self._client.get(gvk, key, live=True)
             if obj is None or not is_present(obj):
-                return
+                return False
             self.has_found = True
             if self._dry_run:
-                self._report(f"would remove {part} from {gvk.kind} {key}")
-                return
+                return True
             try:
-                if await remove(obj):
-                    self._report(f"removed {part} from {gvk.kind} {key}")
+                return await remove(obj)
             except Conflict:
                 continue
-            return
         self._problems += 1
         self._report(
             f"not removed: {part} of {gvk.kind} {key}: changed by other clients {_MAX_CONFLICTS} times"
         )
+        return False
 
     async def report_orphans(self, parts: Iterable[Part]) -> None:
         """Report objects with our finalizers that are in none of ``parts``, which other operators reconcile."""

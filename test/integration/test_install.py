@@ -573,7 +573,7 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
             "removed finalizer workload.codeflare.dev/finalizer from AppWrapper default/wrapped"
             in output
         )
-        assert "removed the operator's conditions from RayCluster ns/rc" in output
+        assert "removed the operator's conditions from 1 RayCluster (ns/rc)" in output
         stored = await environment.get(RAY_CLUSTER, "rc")
         assert EXPOSED not in str(stored["status"])
         assert "deleted ClusterRoleBinding codeflare-certificate-requesters-ns" in output

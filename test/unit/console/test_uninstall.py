@@ -92,7 +92,7 @@ async def test_conditions_that_nothing_corrects_any_more_are_removed(manager: st
         has_own = manager == FIELD_MANAGER and len(client.conditions) == 2
         await uninstall._remove_conditions(removal, cast("Client", client))
         verb = "would remove" if dry_run else "removed"
-        expected = [f"{verb} the operator's conditions from RayCluster ns/rc"]
+        expected = [f"{verb} the operator's conditions from 1 RayCluster (ns/rc)"]
         assert reports == (expected if has_own else [])
     kept = {"status": {"conditions": [{"type": "HeadPodReady", "status": "True"}]}}
     assert client.patches == ([kept] if manager == FIELD_MANAGER else [])
