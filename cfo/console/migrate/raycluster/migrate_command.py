@@ -27,6 +27,7 @@ from cfo.console.migrate.raycluster.injected import known_settings
 from cfo.console.migrate.raycluster.observation import Observer
 from cfo.console.migrate.raycluster.obstacles import find_operator, obstacles
 from cfo.console.migrate.raycluster.planning import (
+    ObservedCluster,
     Options,
     is_managed_by_cfo,
     plan_safely,
@@ -234,14 +235,14 @@ async def _keys(
 
 async def _show(observer: Observer, keys: Iterable[NamespacedName], options: Options) -> int:
     """Print the plans; return the exit code."""
-    totals = Totals()
+    progress = _Progress()
     for key in keys:
-        observed = await observer.cluster(key)
+        observed = await _observe(observer, key, progress)
         if observed is not None:
             plan = plan_safely(observed, options)
             _echo_plan(plan)
-            totals.add(plan)
-    return _echo_summary(totals)
+            progress.totals.add(plan)
+    return progress.finish()
 
 
 class _Progress:
@@ -260,6 +261,25 @@ class _Progress:
     def add_failure(self, key: NamespacedName, error: Exception) -> None:
         self.failed += 1
         echo(f"RayCluster {key}: {' '.join(str(error).split())}", err=True)
+
+    def finish(self) -> int:
+        """Print how many RayClusters there are in each state, and how many failed; return the exit code."""
+        exit_code = _echo_summary(self.totals)
+        if self.failed:
+            echo(f"{counted(self.failed, 'RayCluster')} failed", err=True)
+            return 1
+        return exit_code
+
+
+async def _observe(
+    observer: Observer, key: NamespacedName, progress: _Progress
+) -> ObservedCluster | None:
+    """Read one RayCluster with its children; return ``None`` if it does not exist, or cannot be read."""
+    try:
+        return await observer.cluster(key)
+    except APIError as error:
+        progress.add_failure(key, error)
+        return None
 
 
 async def _apply(executor: Executor, keys: Sequence[NamespacedName]) -> int:
@@ -283,11 +303,7 @@ async def _apply(executor: Executor, keys: Sequence[NamespacedName]) -> int:
             progress.add(plan)
     for line in progress.left:
         echo(line)
-    exit_code = _echo_summary(progress.totals)
-    if progress.failed:
-        echo(f"{counted(progress.failed, 'RayCluster')} failed", err=True)
-        return 1
-    return exit_code
+    return progress.finish()
 
 
 def _in_turns(keys: Sequence[NamespacedName]) -> list[NamespacedName]:
@@ -324,19 +340,19 @@ async def _show_takeover(
     config = await _configuration(observer, operator_namespace, assumption=assumption)
     has_proxies = config is None or await _has_proxies(client, config)
     features = (config or KubeRayConfiguration()).kuberay_features
-    totals = Totals()
+    progress = _Progress()
     are_managed = True
     for key in keys:
-        observed = await observer.cluster(key)
+        observed = await _observe(observer, key, progress)
         if observed is not None:
             plan = plan_takeover(observed, has_proxies=has_proxies, active_features=features)
             _echo_plan(plan)
-            totals.add(plan)
+            progress.totals.add(plan)
             are_managed = are_managed and is_managed_by_cfo(observed)
     if not are_managed:  # otherwise they are this operator's own
         found = await obstacles(client, operator_namespace, namespace, is_takeover=True)
         _echo_obstacles(found, "before cfo starts, because both would run")
-    return _echo_summary(totals)
+    return progress.finish()
 
 
 async def _has_proxies(client: Client, config: KubeRayConfiguration) -> bool:

@@ -149,6 +149,25 @@ def test_namespaces_take_turns_in_random_order() -> None:
     assert any(order != orders[0] for order in orders)
 
 
+class UnreadableCluster(LargeClusters):
+    """An observer to which the API server refuses the first RayCluster."""
+
+    async def cluster(self, key: NamespacedName) -> ObservedCluster:
+        if key == KEYS[0]:
+            raise Forbidden(403, {"message": "rayclusters is forbidden"})
+        return await super().cluster(key)
+
+
+async def test_plan_continues_after_a_cluster_that_cannot_be_read(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    observer: Any = UnreadableCluster()
+    assert await _show(observer, KEYS, Options(Target.RHOAI, finalizers_only=True)) == 1
+    output = capsys.readouterr()
+    assert "4 RayClusters: 0 to change" in output.out
+    assert output.err == f"RayCluster {KEYS[0]}: rayclusters is forbidden\n1 RayCluster failed\n"
+
+
 async def test_migrated_clusters_are_not_kept(capsys: pytest.CaptureFixture[str]) -> None:
     observer: Any = LargeClusters()
     options = Options(Target.RHOAI, finalizers_only=True)
