@@ -17,7 +17,9 @@ from cfo.operator import (
     webhook_options,
 )
 from cfo.runtime import Client, ClientConfig, Forbidden, NamespacedName
+from cfo.runtime.webhook import WebhookURL
 
+URL = "https://192.0.2.1:9443"
 OUTSIDE = ClientConfig(server="https://127.0.0.1:6443", token="t")
 
 
@@ -58,6 +60,16 @@ async def test_reason_if_webhook_configurations_cannot_be_read() -> None:
     found = await reason(is_allowed=False)
     assert "and it is unknown whether webhook configurations exist: " in found
     assert "not allowed" in found
+
+
+async def test_url_that_the_configuration_overrides_is_warned_of() -> None:
+    client = cast("Client", WebhookReader(is_allowed=True))
+    disabled = WebhookConfiguration(enabled=False)
+    with capture_logs() as logs:
+        assert not await _should_serve_webhooks(OUTSIDE, client, disabled, WebhookURL.parse(URL))
+        assert not await _should_serve_webhooks(OUTSIDE, client, disabled, None)
+    (line,) = logs
+    assert line["event"] == "Not serving webhooks; --webhook-url is ignored"
 
 
 @pytest.mark.parametrize(
