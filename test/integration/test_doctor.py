@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator
+import shlex
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +40,7 @@ from cfo.runtime import (
     name_of,
     policy_rules,
 )
+from cfo.runtime.client import PatchType
 from cfo.runtime.objects import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
@@ -468,7 +470,7 @@ async def check_remedy_of_a_missing_role(environment: Environment, admin: Path) 
     """The command that installs the role has the namespace, and the components of all enabled features."""
     await write_configuration(environment, appwrapper={"enabled": True})
 
-    async def output(**metadata: dict[str, str | None]) -> str:
+    async def output(**metadata: dict[str, str]) -> str:
         """Return what doctor prints with ``metadata`` of the Deployment, which is removed again."""
         key = NamespacedName(NAMESPACE, DEPLOYMENT_NAME)
         await environment.client.patch(DEPLOYMENT, key, {"metadata": metadata})
@@ -480,6 +482,7 @@ async def check_remedy_of_a_missing_role(environment: Environment, admin: Path) 
         await environment.client.patch(DEPLOYMENT, key, {"metadata": removed})
         return result.stdout
 
+    await check_volume_of_the_go_operator(environment, output)
     command = "cfo manifests --namespace ops --with appwrapper | kubectl apply --server-side --force-conflicts -f -"
     assert f"-> apply the manifests: {command}\n" in await output()
     release = {"meta.helm.sh/release-name": "mine", "meta.helm.sh/release-namespace": NAMESPACE}
@@ -501,6 +504,29 @@ async def check_remedy_of_a_missing_role(environment: Environment, admin: Path) 
         assert f"kubectl describe {owner}\n" in found
         assert "another tool, such as OLM, manages the webhook configurations" in found
         assert "cfo manifests" not in found
+
+
+async def check_volume_of_the_go_operator(
+    environment: Environment, output: Callable[[], Awaitable[str]]
+) -> None:
+    """It stays if another field manager than kubectl applied it; the remedy removes it, and nothing else."""
+    key = NamespacedName(NAMESPACE, DEPLOYMENT_NAME)
+    before = await environment.get(DEPLOYMENT, key.name, key.namespace)
+    volume = {"name": "cert", "secret": {"secretName": operator.WEBHOOK_SECRET_NAME}}
+    container = {"name": "manager", "volumeMounts": [{"name": "cert", "mountPath": "/certs"}]}
+    spec = {"template": {"spec": {"volumes": [volume], "containers": [container]}}}
+    metadata = {"name": key.name, "namespace": key.namespace}
+    applied = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+    await environment.client.with_field_manager("argocd").apply(applied)
+    found = await output()
+    assert "the Deployment still has the Go operator's volume cert: its pods do not start" in found
+    start = f"-> kubectl -n {NAMESPACE} patch deployment {DEPLOYMENT_NAME} -p "
+    (remedy,) = [line for line in found.splitlines() if start in line]
+    (patch,) = shlex.split(remedy.partition(start)[2])
+    await environment.client.patch(DEPLOYMENT, key, json.loads(patch), PatchType.STRATEGIC)
+    after = await environment.get(DEPLOYMENT, key.name, key.namespace)
+    assert after["spec"] == before["spec"]
+    assert "the Go operator's volume" not in await output()
 
 
 async def check_other_operators(environment: Environment, admin: Path) -> None:

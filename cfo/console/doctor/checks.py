@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit
 
 from cryptography import x509
 
-from cfo.api.reading import text, time_of
+from cfo.api.reading import path, text, time_of
 from cfo.checks.components import parse_version, tag_of, version_of
 from cfo.checks.findings import (
     APPLY,
@@ -174,6 +175,31 @@ def _missing_deployment(
     )
 
 
+def check_go_volumes(installation: Installation) -> Iterator[Finding]:
+    """Check whether the Deployment has a volume of the Go operator, which manifests cannot remove from its owner."""
+    template = path(installation.deployment or {}, "spec", "template") or {}
+    names = [
+        volume["name"]
+        for volume in (template.get("spec") or {}).get("volumes") or ()
+        if (volume.get("secret") or {}).get("secretName") == WEBHOOK_SECRET_NAME
+    ]
+    mounts = [
+        {"mountPath": mount["mountPath"], "$patch": "delete"}
+        for mount in manager_container(template).get("volumeMounts") or ()
+        if mount["name"] in names
+    ]
+    if not names:
+        return
+    container = {"name": manager_container(template)["name"], "volumeMounts": mounts}
+    volumes = [{"name": name, "$patch": "delete"} for name in names]
+    patch = {"spec": {"template": {"spec": {"containers": [container], "volumes": volumes}}}}
+    yield warn(
+        f"the Deployment still has the Go operator's volume {', '.join(names)}: its pods do not start if Secret "
+        f"{WEBHOOK_SECRET_NAME} does not exist, which the operator creates only once it runs",
+        f"kubectl -n {installation.namespace} patch deployment {DEPLOYMENT} -p {shlex.quote(json.dumps(patch))}",
+    )
+
+
 def check_version(
     installation: Installation,
     webhooks: Sequence[WebhookConfigurationFacts],
@@ -212,7 +238,7 @@ def check_version(
         yield skip(
             f"the tag {tag_of(image)} is that of this program, but the Go operator has images of the same name, and "
             "this operator has not served webhooks yet",
-            "check whose image it is, or build one and apply the manifests with --image",
+            "check whose image it is, or build one and install it with that",
         )
     else:
         yield ok(f"the operator is {tag_of(image)}, like this program")

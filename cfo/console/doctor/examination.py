@@ -125,7 +125,10 @@ async def examine(
     async def operator() -> Iterable[Finding]:
         if installation.deployment_error is not None:
             raise installation.deployment_error
-        return checks.check_operator(installation, webhooks(), now)
+        found = list(checks.check_operator(installation, webhooks(), now))
+        if not is_go:
+            found += checks.check_go_volumes(installation)
+        return found
 
     def version() -> Iterable[Finding]:
         if is_outside:
