@@ -983,6 +983,47 @@ async def test_child_is_not_reported_if_another_informer_selects_it_or_owns_is_n
     assert warnings_of(lines) == []
 
 
+class ForgetfulReconciler:
+    """Writes two children that the API server refuses, and reads only the results of the first one."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def reconcile(self, request: Request) -> Result:
+        """Write the children."""
+        owner = await self.client.get(CONFIG_MAP, request)
+        assert owner is not None
+        for name in ("read", "forgotten"):
+            service = new_object(SERVICE, name, "default", spec={"ports": [{"port": "x"}]})
+            results = await reconcile_children(self.client, owner, [Child.present(service)])
+            if name == "read":
+                assert not results.is_done()
+        return Result()
+
+
+async def test_errors_that_a_reconciler_does_not_read_are_logged_and_fail_tests(
+    world: World,
+) -> None:
+    manager = Manager(world.client.transport)
+    builder = Builder(manager, "owner").for_(CONFIG_MAP, field_selector="metadata.name=owner")
+    builder.complete(ForgetfulReconciler(manager.client))
+
+    async def is_reported() -> bool:
+        return bool(found.errors)
+
+    with function_errors.collected() as found, capture_logs() as lines:
+        async with manager:
+            await wait_until(is_reported, "the errors")
+    (error,) = found.errors
+    assert error.is_bug
+    assert str(error.error).startswith(
+        "errors of children were not read, call results.raise_errors(): "
+    )
+    (line,) = [line for line in lines if line["event"] == "Errors of children were not read"]
+    assert "default/forgotten" in line["error"]
+    assert "default/read" not in line["error"]
+
+
 async def test_child_outside_the_namespaces_of_its_informer_is_reported(world: World) -> None:
     manager = Manager(world.client.transport, ManagerOptions(namespaces=["a", "b"]))
     Builder(manager, "owner").for_(CONFIG_MAP).owns(SERVICE_ACCOUNT).complete(UnusedReconciler())

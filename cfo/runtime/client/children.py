@@ -39,6 +39,7 @@ from cfo.runtime.client.errors import (
 )
 from cfo.runtime.client.name_checks import NameChecks, WantedName
 from cfo.runtime.client.overwrites import MAX_CORRECTION_DELAY, OVERWRITE_WINDOW
+from cfo.runtime.client.unread_errors import collect
 from cfo.runtime.objects.errors import ReconcileError, clear_frames, raise_together
 from cfo.runtime.objects.foreign_models import ForeignModel
 from cfo.runtime.objects.unstructured import (
@@ -292,8 +293,10 @@ class ChildResults:
         """The number of deleted objects."""
         self.is_limited = False
         """Whether a limit was reached, so that the other children are still to be written or deleted."""
+        self._is_read = True
 
     def __iter__(self) -> Iterator[ChildResult]:
+        self._is_read = True
         return iter(self._results.values())
 
     def __contains__(self, child_id: ObjectID) -> bool:
@@ -304,11 +307,14 @@ class ChildResults:
         """Return the result of a child; ``None`` if there was no such child."""
         require_gvk("ChildResults", gvk)
         require_key("ChildResults", key)
+        self._is_read = True
         return self._results.get((gvk, key))
 
     def stored(self, gvk: GVK, key: NamespacedName) -> Object | None:
         """Return the object of a child that is as desired, as stored; otherwise ``None``."""
-        result = self.get(gvk, key)
+        require_gvk("ChildResults", gvk)
+        require_key("ChildResults", key)
+        result = self._results.get((gvk, key))
         return result.obj if result is not None and result.is_done else None
 
     def is_done(self, *children: ObjectID) -> bool:
@@ -316,6 +322,7 @@ class ChildResults:
 
         Of a child whose fallback was written instead, only the fallback counts.
         """
+        self._is_read = True
         if not children:
             return all(result.is_done or result.uses_fallback for result in self)
         return all(child in self and self._results[child].is_done for child in children)
@@ -323,11 +330,28 @@ class ChildResults:
     @property
     def errors(self) -> list[Exception]:
         """The errors of requests that failed or were refused, and of kinds that the API server does not serve."""
-        return [result.error for result in self if result.is_error and result.error]
+        self._is_read = True
+        return self._errors
+
+    @property
+    def unread_errors(self) -> list[Exception]:
+        """:attr:`errors`, unless the caller has read them, a result, or whether children are as desired."""
+        return [] if self._is_read else self._errors
+
+    @property
+    def _errors(self) -> list[Exception]:
+        results = self._results.values()
+        return [result.error for result in results if result.is_error and result.error]
 
     def raise_errors(self) -> None:
         """Raise :attr:`errors`, so that the reconcile is retried."""
         raise_together(self.errors, "failed to write several objects")
+
+    def require_reading(self) -> None:
+        """Let the controller report the errors, if there are any and the caller does not read them."""
+        if self._errors:
+            self._is_read = False
+            collect(self)
 
     def retry(self, seconds: float) -> None:
         """Request another reconcile after at most ``seconds``."""
@@ -405,11 +429,12 @@ async def reconcile_children(
     :param keep: returns what the results keep of an object (default: all). Many large objects take a multiple of their
         JSON.
 
-    The errors of requests for a child are in the results. Raises :class:`~cfo.runtime.client.OwnerDeleted`,
-    :class:`~cfo.runtime.TransportError` and :class:`~cfo.runtime.DiscoveryIncomplete`. Before the first request, raises
-    :class:`TypeError` for what is no :class:`Child`, and for an async function of one; :class:`ValueError` for two
-    children with the same kind, namespace and name, for a requirement that is not an earlier child, and for a child
-    without ``belongs`` that is not in the namespace of its owner, which thus cannot be its controller.
+    The errors of requests for a child are in the results. If a reconciler does not read them, the log has a warning,
+    and its tests fail. Raises :class:`~cfo.runtime.client.OwnerDeleted`, :class:`~cfo.runtime.TransportError` and
+    :class:`~cfo.runtime.DiscoveryIncomplete`. Before the first request, raises :class:`TypeError` for what is no
+    :class:`Child`, and for an async function of one; :class:`ValueError` for two children with the same kind, namespace
+    and name, for a requirement that is not an earlier child, and for a child without ``belongs`` that is not in the
+    namespace of its owner, which thus cannot be its controller.
     """
     require_type("children", children, Iterable, "a list of Child, such as [Child.present(obj)]")
     listed = list(children)
@@ -439,6 +464,7 @@ async def reconcile_children(
         if index >= _FEW_CHILDREN:
             await checkpoint()
         await writer.write(child)
+    results.require_reading()
     return results
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +36,7 @@ from cfo.runtime.client.errors import (
     is_schema_mismatch,
 )
 from cfo.runtime.client.ratelimit import ExponentialRateLimiter
+from cfo.runtime.client.unread_errors import Results, collected_results
 from cfo.runtime.controller.cause import Cause, CauseType
 from cfo.runtime.controller.loops import LIMIT, WINDOW_SECONDS, ReconcileLoops
 from cfo.runtime.controller.metrics import Metrics
@@ -337,7 +338,10 @@ class Controller:
         ):
             started = self._clock.monotonic()
             try:
-                with self._large_objects.reconcile((self.name, request), request.namespace):
+                with (
+                    collected_results() as results,
+                    self._large_objects.reconcile((self.name, request), request.namespace),
+                ):
                     result = await self._reconcile(request)
             except Exception as error:  # noqa: BLE001
                 causes = list(_flatten(error))
@@ -349,6 +353,7 @@ class Controller:
                     clear_frames(cause)
             else:
                 self._succeeded(request, priority, result)
+                self._report_unread(request, results)
             finally:
                 self._metrics.seconds.observe(self._clock.monotonic() - started)
                 _reconcile_id.set("")
@@ -413,6 +418,22 @@ class Controller:
         else:
             self._metrics.success.inc()
             _log.debug("Reconciled")
+
+    def _report_unread(self, request: Request, results: Iterable[Results]) -> None:
+        """Report errors that the reconciler has not read: otherwise nothing would show them."""
+        errors = [error for result in results for error in result.unread_errors]
+        if not errors:
+            return
+        text = "; ".join(map(described, errors))
+        _log.warning(
+            "Errors of children were not read",
+            error=text,
+            hint="call results.raise_errors(), so that the reconcile is retried",
+        )
+        unread = InvalidArgument(
+            f"errors of children were not read, call results.raise_errors(): {text}"
+        )
+        function_errors.report(unread, self._function(request))
 
     def _failed(self, request: Request, priority: int, error: Exception) -> None:
         errors = list(_flatten(error))
