@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
@@ -195,10 +196,15 @@ class ThreadedReconciler:
     """Runs a sync reconciler in at most ``max_threads`` threads, and an object in one thread at a time.
 
     By default there are two threads for each worker of a controller with default options. Raises :class:`ValueError`
-    for fewer than 1.
+    for fewer than 1, and :class:`TypeError` for a coroutine function, which needs no thread.
     """
 
     def __init__(self, reconciler: SyncReconciler, *, max_threads: int = _DEFAULT_THREADS) -> None:
+        if inspect.iscoroutinefunction(reconciler.reconcile):
+            raise TypeError(
+                f"ThreadedReconciler: {type(reconciler).__name__}.reconcile is async: must be a plain method; pass "
+                "the reconciler to complete() itself"
+            )
         self.reconciler = reconciler
         self._threads = HandlerThreads(type(reconciler).__name__, max_threads)
         self._running: set[Request] = set()

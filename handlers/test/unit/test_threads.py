@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -45,6 +45,18 @@ class Recorder:
         self.seen.append((request, in_main_thread, reconcile_id()))
         self.done.set()
         return Result()
+
+
+class AsyncReconciler:
+    async def reconcile(self, request: Request) -> Result:
+        return Result()
+
+
+def test_reconciler_that_needs_no_thread_is_refused() -> None:
+    with pytest.raises(
+        TypeError, match=r"AsyncReconciler\.reconcile is async: must be a plain method"
+    ):
+        ThreadedReconciler(cast("Any", AsyncReconciler()))
 
 
 async def is_set(event: threading.Event) -> None:
