@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import os
@@ -388,7 +389,8 @@ async def test_new_project_runs_on_the_embedded_control_plane(project: Path) -> 
     sample = project / "config" / "sample.yaml"
     sample.write_text(f"{REFUSED_SAMPLE}---\n{sample.read_text()}")
     kubeconfig = project / "website-operator.kubeconfig"
-    arguments = ("--embedded", "--log-level", "info", "--webhook-url", str(free_url()))
+    health = f"127.0.0.1:{free_url().port}"
+    arguments = ("--embedded", "--webhook-url", str(free_url()), "--health-bind-address", health)
     process = await PreloadedCommand.start(
         *arguments, env=os.environ, cwd=project, merge=True, module="website_operator"
     )
@@ -401,6 +403,8 @@ async def test_new_project_runs_on_the_embedded_control_plane(project: Path) -> 
 
     try:
         await eventually(has_reconciled_the_sample, "the sample")
+        _, writer = await asyncio.open_connection(*health.split(":"))
+        writer.close()
         async with connect(await load_config(str(kubeconfig)), field_manager="test") as client:
             (website,) = await client.list(GVK("example.com", "v1alpha1", "Website"))
             # the webhook set the default when the sample was created, not in a later update

@@ -75,8 +75,8 @@ class Rule:
         *,
         namespace: str = "",
     ) -> None:
-        names = _strings(resources)
-        allowed = _strings(verbs)
+        names = _strings("resources", resources)
+        allowed = _strings("verbs", verbs)
         if not names or not allowed:
             raise ValueError(
                 f"rule for group {group!r}: resources {names} and verbs {allowed}: must not be empty"
@@ -98,7 +98,7 @@ class Rule:
         object.__setattr__(self, "group", group)
         object.__setattr__(self, "resources", names)
         object.__setattr__(self, "verbs", allowed)
-        object.__setattr__(self, "resource_names", _strings(resource_names))
+        object.__setattr__(self, "resource_names", _strings("resource_names", resource_names))
         object.__setattr__(self, "namespace", namespace)
 
 
@@ -123,8 +123,16 @@ def _is_of_kubernetes(group: str) -> bool:
     return "." not in group or group.endswith(".k8s.io")
 
 
-def _strings(values: str | Iterable[str]) -> tuple[str, ...]:
-    return (values,) if isinstance(values, str) else tuple(values)
+def _strings(name: str, values: str | Iterable[str]) -> tuple[str, ...]:
+    """Return what the parameter ``name`` of a rule got. Raises :class:`TypeError` unless it is strings."""
+    found = (values,) if isinstance(values, str) else tuple(values)
+    for value in found:
+        if not isinstance(value, str):
+            raise TypeError(
+                f"Rule: {name}: {value!r:.200}: must be a string; READ and CRUD need a star among others, as in "
+                "(*READ, 'patch')"
+            )
+    return found
 
 
 def policy_rules(rules: Iterable[Rule]) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ from cfo.runtime.objects import field
 from cfo.runtime.objects.conditions import Conditions
 from cfo.runtime.objects.field import FieldErrors
 from cfo.runtime.objects.kinds import CONFIG_MAP, SECRET, SERVICE
-from cfo.runtime.objects.rbac import Rule
+from cfo.runtime.objects.rbac import READ, Rule
 from cfo.runtime.objects.resource.crd import custom_resource_definition
 from cfo.runtime.objects.resource.custom_resource import CustomResource
 from cfo.runtime.objects.resource.declaration import PrinterColumn
@@ -279,6 +279,13 @@ def wrong(value: object) -> Any:
             (
                 "FieldErrors: FieldError(reason='FieldValueRequired', field='a', value='', detail=''): must be a list "
                 "of FieldError, such as [field.invalid(path, value, detail)]"
+            ),
+        ),
+        (
+            lambda: Rule("apps", "deployments", wrong((READ, "patch"))),
+            (
+                "Rule: verbs: ('get', 'list', 'watch'): must be a string; READ and CRUD need a star among others, "
+                "as in (*READ, 'patch')"
             ),
         ),
         (
