@@ -133,14 +133,14 @@ async def control_plane(
     """Run a control plane in the block, with the operator's CRDs, its namespace, and its ConfigMap with ``document``.
 
     The kubeconfig of the control plane is written to ``kubeconfig``, and removed at the end. Raises
-    :class:`InvalidInput` if it exists.
+    :class:`InvalidInput` if it exists, or its folder does not.
     """
     async with ControlPlane.embedded(
         crds=[*crds.load(), *own_crds()], controllers=_CONTROLLERS
     ) as plane:
         try:
             written = plane.kubeconfig(kubeconfig)
-        except FileExistsError as error:
+        except (FileExistsError, FileNotFoundError) as error:
             raise InvalidInput(f"{error}; choose another path with --kubeconfig") from None
         try:
             target = ClientConfig.for_control_plane(plane)

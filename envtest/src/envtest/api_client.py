@@ -20,6 +20,7 @@ __all__ = ["TIMEOUT_SECONDS", "APIClient", "Address", "Response", "Watch"]
 TIMEOUT_SECONDS = 10.0
 """Seconds to wait for a watch event or a condition before a test fails."""
 
+_ADDRESS = ("url", "ca_pem", "token")
 _MAX_STATUS = 2000
 """How many characters of the status of an object a timeout shows."""
 
@@ -111,9 +112,17 @@ class _ControlPlane(Protocol):
 
 
 class APIClient:
-    """Sends requests to ``plane`` as user ``admin``; use it as an asynchronous context manager."""
+    """Sends requests to ``plane`` as user ``admin``; use it as an asynchronous context manager.
+
+    Raises TypeError if ``plane`` has no URL, CA and token.
+    """
 
     def __init__(self, plane: Address) -> None:
+        # without reading them: the URL of a control plane that does not run is an error of its own
+        if any(inspect.getattr_static(plane, name, None) is None for name in _ADDRESS):
+            raise TypeError(
+                f"plane: {plane!r}: must be a control plane, or an object with {', '.join(_ADDRESS)}"
+            )
         self._plane = plane
         self._session: aiohttp.ClientSession | None = None
 

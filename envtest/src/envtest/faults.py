@@ -184,7 +184,7 @@ class Faults:
         self.rules: list[Fault] = []
         self.choose: Choose | None = None
         self.listeners: list[Callable[[Fault], None]] = []
-        self.stale_revision: int | None = None
+        self._stale_revision: int | None = None
         self._clock = clock
         self._served = served
         self._running = asyncio.Event()
@@ -193,6 +193,16 @@ class Faults:
         self._held: tuple[str, ...] | None = None
         self._flowing = asyncio.Event()
         self._flowing.set()
+
+    @property
+    def stale_revision(self) -> int | None:
+        """The revision at which reads from the cache see the objects; ``None`` is the current one."""
+        return self._stale_revision
+
+    @stale_revision.setter
+    def stale_revision(self, revision: int | None) -> None:
+        _check_count("stale_revision", revision)
+        self._stale_revision = revision
 
     def add(self, fault: Fault) -> Fault:
         """Activate a rule.
@@ -252,6 +262,7 @@ class Faults:
         Nothing is lost: clients that read only these watches do not see newer changes for a while. Raises FaultError,
         as :meth:`add`.
         """
+        _check_list("resources", resources)
         self._check_plurals(resources)
         self._held = resources
         self._flowing.clear()

@@ -313,6 +313,8 @@ async def test_service_webhook_requires_a_registered_endpoint(hooks: WebhookServ
         assert response.body["message"].endswith(
             'Post "https://hooks.acme.svc:443/check?timeout=10s": service "hooks" not found'
         )
+        with pytest.raises(ValueError, match="url: 'http://a:1': must be https://HOST:PORT"):
+            plane.register_service("acme", "hooks", "http://a:1")
         plane.register_service("acme", "hooks", hooks.url)
         assert (await config_map(api, "a")).code == 400
         assert len(hooks.requests) == 1

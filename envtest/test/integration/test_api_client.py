@@ -54,6 +54,12 @@ async def test_timeout_names_the_controllers_that_do_not_run(
         assert hint not in message
 
 
+def test_client_of_a_url_is_refused() -> None:
+    message = "plane: 'http://x': must be a control plane, or an object with url, ca_pem, token"
+    with pytest.raises(TypeError, match=message):
+        APIClient("http://x")  # type: ignore[arg-type]
+
+
 async def test_timeout_of_a_deletion_names_no_controllers() -> None:
     assert "controllers" not in await timeout_of(["gc"], 404)
 

@@ -149,4 +149,6 @@ async def test_changes_of_controllers_are_entries_of_their_own() -> None:
 def test_trace_of_a_control_plane_on_a_thread() -> None:
     with ThreadedControlPlane(ControlPlane.embedded()) as thread, thread.trace() as trace:
         trace.assert_idle(0.01)
+        with pytest.raises(TypeError, match="seconds: '1': must be a number of seconds, 0 or more"):
+            trace.assert_idle("1")  # type: ignore[arg-type]
         trace.assert_requests({})

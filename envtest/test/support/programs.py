@@ -38,7 +38,9 @@ class Running:
         if self.process.returncode is None:
             self.process.terminate()
         code = await asyncio.wait_for(self.process.wait(), SECONDS)
+        errors = self.errors if self._errors.exists() else ""
         self._errors.unlink(missing_ok=True)
+        assert "Traceback" not in errors, errors
         return code
 
 

@@ -75,8 +75,12 @@ class ServiceEndpoints:
     def register(self, namespace: str, name: str, url: str, *, port: int = 443) -> None:
         """Route calls of a service's port to ``url`` (``https://127.0.0.1:9443``).
 
-        The server's certificate must be valid for ``<name>.<namespace>.svc``.
+        The server's certificate must be valid for ``<name>.<namespace>.svc``. Raises ValueError for a URL of another
+        form, or with a path: that is in the webhook configuration.
         """
+        address = urlsplit(url)
+        if address.scheme != "https" or not address.hostname or address.path.strip("/"):
+            raise ValueError(f"url: {url!r}: must be https://HOST:PORT")
         self._urls[namespace, name, port] = url.rstrip("/")
 
     def unregister(self, namespace: str, name: str, *, port: int = 443) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 
 __all__ = ["log_failure"]
 
@@ -13,4 +14,4 @@ def log_failure(event: str, *, logger: str = "envtest", **details: str) -> None:
     Tracebacks contain no values of variables, among which are tokens and Secrets.
     """
     fields = "".join(f" {name}={value!r}" for name, value in details.items())
-    logging.getLogger(logger).exception("%s%s", event, fields)
+    logging.getLogger(logger).error("%s%s\n%s", event, fields, traceback.format_exc().rstrip())

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from envtest.builtins.catalog import Resource, all_resources
 
 __all__ = ["served_elsewhere"]
+
+_VERSION: Final = re.compile(r"v[0-9]+(?:(?:alpha|beta)[0-9]+)?")
 
 
 def served_elsewhere(path: str) -> str:
@@ -16,6 +21,8 @@ def served_elsewhere(path: str) -> str:
     parts = path.partition("?")[0].strip("/").split("/")
     if len(parts) > 2 and parts[0] == "api":
         group, version, *rest = ("", *parts[1:])
+    elif len(parts) > 2 and parts[0] == "apis" and _VERSION.fullmatch(parts[1]):
+        group, version, *rest = ("no group", *parts[1:])  # /apis/v1: the core group is at /api/v1
     elif len(parts) > 3 and parts[0] == "apis":
         group, version, *rest = parts[1:]
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +11,7 @@ __all__ = [
     "checked_flag",
     "checked_gates",
     "checked_port",
+    "checked_seconds",
     "checked_sources",
     "checked_string",
     "checked_token",
@@ -65,6 +67,16 @@ def checked_port(port: int) -> int:
     if not 0 <= port <= _MAX_PORT:
         raise ValueError(f"port: {port}: {allowed}")
     return port
+
+
+def checked_seconds(name: str, seconds: float) -> float:
+    """Return a duration. Raises TypeError, ValueError."""
+    allowed = "must be a number of seconds, 0 or more"
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+        raise TypeError(f"{name}: {seconds!r}: {allowed}")
+    if not math.isfinite(seconds) or seconds < 0:
+        raise ValueError(f"{name}: {seconds}: {allowed}")
+    return seconds
 
 
 def checked_gates(gates: Mapping[str, bool] | None) -> Mapping[str, bool]:

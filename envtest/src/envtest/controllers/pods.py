@@ -45,6 +45,7 @@ from envtest.controllers.pod_failures import (
 )
 from envtest.controllers.pod_state import PODS, address_number, is_finished, phase
 from envtest.simulation.ephemeral_containers import ended_ephemeral_statuses, ephemeral_statuses
+from envtest.simulation.node_state import NODE_INFO
 from envtest.storage import Change
 from envtest.writes.server_core import Core
 
@@ -162,6 +163,7 @@ class PodRunner(Controller[NamespacedName]):
                     {"type": "InternalIP", "address": _HOST_ADDRESS},
                     {"type": "Hostname", "address": NODE},
                 ],
+                "nodeInfo": dict(NODE_INFO),
             }
 
         await self.client.modify(NODES, "", NODE, change, subresource="status")

@@ -13,8 +13,14 @@ MAX_BYTES: Final = 64 << 20
 
 def read_file(path: Path) -> bytes:
     """Return the content of a file. Raises OSError, also for a file that is too large."""
-    with path.open("rb") as content:
-        data = content.read(MAX_BYTES + 1)
+    try:
+        with path.open("rb") as content:
+            data = content.read(MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        if path.is_absolute():
+            raise
+        reason = f"{error.strerror} (relative to the working directory {Path.cwd()})"
+        raise FileNotFoundError(error.errno, reason, str(path)) from None
     if len(data) > MAX_BYTES:
         raise OSError(f"{path}: larger than {MAX_BYTES} bytes")
     return data

@@ -26,8 +26,10 @@ def write_kubeconfig(path: Path, text: str) -> None:
     """Write the kubeconfig ``text`` to ``path``, readable only by its owner.
 
     Raises FileExistsError, and writes nothing, if ``path`` has content that is not a kubeconfig of a control plane, or
-    the kubeconfig of another one that is still running.
+    the kubeconfig of another one that is still running; FileNotFoundError if its folder does not exist.
     """
+    if not path.resolve().parent.is_dir():
+        raise FileNotFoundError(f"{path}: must be a file in a folder that exists")
     if not _may_overwrite(path):
         raise FileExistsError(
             f"{path}: exists and was not written by a control plane; allowed is a path that does not exist, "
@@ -38,7 +40,6 @@ def write_kubeconfig(path: Path, text: str) -> None:
         raise FileExistsError(
             f"{path}: is the kubeconfig of the control plane at {server}, which is still running"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
     # a device such as /dev/stdout, which must not be replaced
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")

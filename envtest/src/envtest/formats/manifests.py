@@ -161,14 +161,7 @@ def read_manifests(path: Path, *, objects_only: bool = False) -> Iterator[Object
             if file.suffix in _SUFFIXES:
                 yield from read_manifests(file, objects_only=objects_only)
         return
-    try:
-        content = read_file(path)
-    except FileNotFoundError as error:
-        if path.is_absolute():
-            raise
-        reason = f"{error.strerror} (relative to the working directory {Path.cwd()})"
-        raise FileNotFoundError(error.errno, reason, str(path)) from None
-    for start, text in split_documents(content):
+    for start, text in split_documents(read_file(path)):
         try:
             document = load(text)
         except YAMLError as error:

@@ -183,7 +183,7 @@ class BaseControlPlane(abc.ABC):
 
         Raises RuntimeError if the control plane is not running; TypeError if ``path`` is not a path; FileExistsError,
         and writes nothing, if it has content that this method did not write, or the kubeconfig of another control
-        plane that is still running; OSError.
+        plane that is still running; OSError, for example if the folder of ``path`` does not exist.
         """
         from envtest.formats.kubeconfig_file import NAME, write_kubeconfig
         from envtest.formats.yaml_codec import dump

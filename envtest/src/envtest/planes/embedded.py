@@ -419,7 +419,10 @@ class EmbeddedServer(BaseControlPlane):
         return tuple(self._authority.client(user, checked_groups, expires=expires))  # type: ignore[return-value]
 
     def register_service(self, namespace: str, name: str, url: str, *, port: int = 443) -> None:
-        """Call webhooks of the Service ``name`` at the local ``url``, whose certificate must contain its DNS name."""
+        """Call webhooks of the Service ``name`` at the local ``url``, whose certificate must contain its DNS name.
+
+        Raises ValueError if ``url`` is not ``https://HOST:PORT``.
+        """
         self.api_server.cluster.endpoints.register(namespace, name, url, port=port)
 
     def add_user(self, token: str, user: User) -> None:

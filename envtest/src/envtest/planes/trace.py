@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.object_diff import object_diff
+from envtest.configuration.arguments import checked_seconds
 from envtest.endpoints.audit import AuditLog, current_request
 from envtest.faults import RESOURCE_VERBS
 from envtest.registry.registry import Registry
@@ -290,9 +291,11 @@ class Trace:
 
         The clients may still finish their work in the first ``within`` seconds. Writes of the resources ``ignore`` do
         not count. Must not be called on the event loop of the plane: use :meth:`wait_idle` there. Raises AssertionError
-        with a report.
+        with a report, TypeError or ValueError for a wrong argument.
         """
         __tracebackhide__ = True
+        checked_seconds("seconds", seconds)
+        checked_seconds("within", within)
         started = time.monotonic()
         while (remaining := self._remaining(seconds, started, within, ignore)) > 0:
             time.sleep(remaining)
@@ -301,6 +304,8 @@ class Trace:
         self, seconds: float = 1.0, *, within: float = 0.0, ignore: Collection[str] = _LEASES
     ) -> None:
         """Do what :meth:`assert_idle` does, without blocking the event loop."""
+        checked_seconds("seconds", seconds)
+        checked_seconds("within", within)
         started = time.monotonic()
         while (remaining := self._remaining(seconds, started, within, ignore)) > 0:  # noqa: ASYNC110
             # not polling: the exact time until the last write is old enough

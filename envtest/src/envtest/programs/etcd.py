@@ -122,8 +122,8 @@ class _Etcd:
                 if words[0] != b"HEAD":
                     writer.write(body)
                 await writer.drain()
-        except (OSError, EOFError, asyncio.LimitOverrunError):
-            pass
+        except (OSError, EOFError, asyncio.LimitOverrunError, asyncio.CancelledError):
+            pass  # asyncio reports a handler of a connection that is cancelled as an error
         finally:
             writer.close()
 
@@ -159,6 +159,8 @@ class _Etcd:
             await reader.read()
         except (ConnectionError, ValueError, LookupError, TypeError) as error:
             _report(f"kube-apiserver: {error!r}")
+        except asyncio.CancelledError:
+            pass  # as above: this program ends
         finally:
             if hosted is not None and api_server is not None:
                 await hosted.stop(api_server)

@@ -186,7 +186,10 @@ class Scenario:
         return next((each.function for each in callbacks if each.match.matches(pod)), None)
 
     def log(self, namespace: str, name: str, *lines: str, container: str = "") -> None:
-        """Add lines to the log of a pod's container, at the current time; without ``container``, to all of them."""
+        """Add lines to the log of a pod's container, at the current time; without ``container``, to all of them.
+
+        The pod can be created later. Raises ValueError if too many containers have logs.
+        """
         key = (namespace, name, container)
         if key not in self._lines and len(self._lines) >= _MAX_LOGS:
             raise ValueError(f"logs of more than {_MAX_LOGS} containers")

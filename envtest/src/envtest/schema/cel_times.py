@@ -201,7 +201,7 @@ def _moment(time: Any) -> datetime:
 
 
 def new_timestamp(value: Any) -> Any:
-    """Return the time of a string, of the seconds since 1970, or of a time. Raises TypeError or ValueError."""
+    """Return the time that a string, seconds since 1970 or a time mean. Raises TypeError or ValueError."""
     if isinstance(value, Timestamp):
         return value
     if type(value) is int:

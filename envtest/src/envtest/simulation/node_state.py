@@ -12,6 +12,7 @@ from envtest.simulation.fit import UNSCHEDULABLE_TAINT, tolerates
 from envtest.simulation.model import DEFAULT_CAPACITY, NodeFailure, NodeTemplate
 
 __all__ = [
+    "NODE_INFO",
     "FailureState",
     "desired_taints",
     "eviction_time",
@@ -24,7 +25,7 @@ __all__ = [
 
 NOT_READY: Final = "node.kubernetes.io/not-ready"
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
-_NODE_INFO: Final = {
+NODE_INFO: Final = {
     "kubeletVersion": "v1.36.0",
     "osImage": "envtest",
     "kernelVersion": "envtest",
@@ -112,7 +113,7 @@ def initial_status(node: Object, address: str, now: str) -> dict[str, Any]:
             {"type": "Hostname", "address": hostname},
         ]
     if not (status.get("nodeInfo") or {}).get("kubeletVersion"):
-        status["nodeInfo"] = {**(status.get("nodeInfo") or {}), **_NODE_INFO}
+        status["nodeInfo"] = {**(status.get("nodeInfo") or {}), **NODE_INFO}
     if find_condition(status.get("conditions"), "Ready") is None:
         condition = {**ready_condition("True", now), "lastTransitionTime": now}
         status["conditions"] = [*(status.get("conditions") or ()), condition]

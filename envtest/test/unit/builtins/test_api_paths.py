@@ -16,6 +16,7 @@ DEPLOYMENTS = "Deployment is served at /apis/apps/v1/namespaces/NAMESPACE/deploy
         ("/apis/apps/v1beta1/deployments?limit=1", DEPLOYMENTS),
         ("/apis/apps/v1/namespaces/a/deployment", DEPLOYMENTS),
         ("/apis/apps/v1/namespaces/a/Deployment/web", DEPLOYMENTS),
+        ("/apis/v1/namespaces/a/pods/web", "Pod is served at /api/v1/namespaces/NAMESPACE/pods"),
         ("/api/v1/ns", "Namespace is served at /api/v1/namespaces"),
         ("/apis/apps/v1/namespaces/a/deployments/web", ""),
         ("/api/v1/namespaces/a", ""),

@@ -62,7 +62,9 @@ async def test_pod_becomes_running_and_ready() -> None:
         assert (find_condition(running["status"]["conditions"], "Ready") or {})["status"] == "True"
         assert running["status"]["containerStatuses"][0]["ready"]
         assert running["status"]["podIP"].startswith("10.244.")
-        assert plane.get("envtest", GroupResource("", "nodes"), "") is not None
+        node = plane.get("envtest", GroupResource("", "nodes"), "")
+        assert node is not None
+        assert node["status"]["nodeInfo"]["kubeletVersion"] == "v1.36.0"
 
 
 async def test_annotations_set_phase_readiness_and_exit_code() -> None:

@@ -46,12 +46,18 @@ def test_file_with_other_content_is_not_overwritten(tmp_path: Path, content: str
 
 
 def test_absent_empty_and_own_files_are_written_for_their_owner_only(tmp_path: Path) -> None:
-    absent, empty = tmp_path / "new" / "config", tmp_path / "empty"
+    absent, empty = tmp_path / "config", tmp_path / "empty"
     empty.touch(mode=0o644)
     for path in (absent, empty, absent):
         write_kubeconfig(path, own_kubeconfig())
         assert path.read_text() == own_kubeconfig()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_folder_that_does_not_exist_is_not_created(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"must be a file in a folder that exists"):
+        write_kubeconfig(tmp_path / "new" / "config", own_kubeconfig())
+    assert not list(tmp_path.iterdir())
 
 
 def test_kubeconfig_of_a_running_control_plane_is_not_overwritten(tmp_path: Path) -> None:
