@@ -52,6 +52,7 @@ from cfo.runtime.client import (
     Update,
     apply_status,
     reconcile_children,
+    replace_status,
 )
 from cfo.runtime.client.discovery import RESTMapper
 from cfo.runtime.client.name_checks import NameChecks
@@ -59,7 +60,6 @@ from cfo.runtime.client.overwrites import Overwrites
 from cfo.runtime.objects import new_object
 from cfo.runtime.process import function_errors
 from envtest import ControlPlane
-from envtest.faults import Fault
 from test.support.clocks import FakeClock
 from test.support.config_map_webhooks import wait_until
 
@@ -814,36 +814,14 @@ async def test_status_reaches_no_recreated_custom_resource(
         await world.client.patch_object(
             before, {"status": {"phase": "Failed"}}, subresource="status"
         )
+    with pytest.raises(Invalid):
+        await replace_status(world.client, before, {"phase": "Failed"})
     stored = await world.client.get(APPWRAPPER, key_of(after), live=True)
     assert stored == after
     applied = await apply_status(world.client, after, {"phase": "Running"})
     assert applied["status"] == {"phase": "Running"}
-
-
-@pytest.mark.embedded(reason="injects a fault")
-async def test_status_is_written_although_others_change_the_object_all_the_time(
-    plane: ControlPlane, world: World
-) -> None:
-    """The API server refuses an apply with the resourceVersion that was read."""
-    await plane.install_crds(appwrapper_crd())
-    obj: Object = {
-        "apiVersion": APPWRAPPER.api_version,
-        "kind": APPWRAPPER.kind,
-        "metadata": {"namespace": "default", "name": "changing"},
-        "spec": {"components": []},
-    }
-    current = await world.client.create(obj)
-    for status in ({"phase": "Running"}, {"phase": "Failed", "resettingCount": 1}):
-        refused = Fault(
-            verbs=("patch",),
-            resources=("appwrappers/status",),
-            code=409,
-            reason="Conflict",
-            count=1,
-        )
-        plane.faults.add(refused)
-        current = await apply_status(world.client, current, status)
-        assert (current["status"], refused.injected) == (status, 1)
+    replaced = await replace_status(world.client, after, {"phase": "Failed"})
+    assert replaced["status"] == {"phase": "Failed"}
 
 
 async def test_patch_has_preconditions(world: World) -> None:

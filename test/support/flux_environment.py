@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from msgspec import structs
@@ -230,16 +230,28 @@ def flux_setup(
 
 @asynccontextmanager
 async def run_flux_controllers(
-    env: FluxEnvironment, *, clock: Clock | None = None, wait: bool = True, **settings: Any
+    env: FluxEnvironment,
+    *,
+    clock: Clock | None = None,
+    wait: bool = True,
+    transport: Transport | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Manager]:
-    """Run all Flux controllers, with the configuration ``settings``, in the operator's namespace ``operator``."""
+    """Run all Flux controllers, with the configuration ``settings``, in the operator's namespace ``operator``.
+
+    They use the permissions of the operator, or the connection ``transport``.
+    """
     env.clear_requests()
     configuration = FluxConfiguration.from_document({"enabled": True, **settings})
     operator_settings = structs.replace(OperatorConfiguration(), flux=configuration)
     config = await env.operator_config(operator_settings)
-    async with Transport(config, observe=env.exchanges.append) as transport:
+    async with (
+        nullcontext(transport)
+        if transport
+        else Transport(config, observe=env.exchanges.append) as connection
+    ):
         options = ManagerOptions(field_manager="tester", field_managers=[FIELD_MANAGER])
-        manager = Manager(transport, options, clock=clock)
+        manager = Manager(connection, options, clock=clock)
         flux.setup(manager, configuration, "operator")
         env.manager = manager
         try:

@@ -21,6 +21,7 @@ from cfo.api.appwrapper.names import (
     FIELD_MANAGER,
     FINALIZER,
     NOT_CONTROLLED,
+    OWN_CONDITIONS,
     Phase,
 )
 from cfo.config.appwrapper import AppWrapperConfiguration
@@ -62,6 +63,7 @@ from cfo.runtime import (
     BadRequest,
     Builder,
     Client,
+    Conflict,
     DiscoveryIncomplete,
     EnqueueRequestForOwner,
     EnqueueRequestsFromMapFunc,
@@ -95,6 +97,7 @@ from cfo.runtime.client import (
     apply_status,
     is_too_large,
     reconcile_children,
+    replace_status,
 )
 from cfo.runtime.controller import Kind
 from cfo.runtime.objects import NODE, VALIDATING_WEBHOOK_CONFIGURATION
@@ -302,19 +305,34 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         if status == before.as_object() and not is_shrunk:
             return wrapper
         try:
-            written = await apply_status(self.client, wrapper, status)
+            written = await self._store_status(wrapper, status)
         except APIError as error:
             if not is_too_large(error):
                 raise
             small = decision.status.as_small_object()
             if small == before.as_object():
                 return wrapper
-            written = await apply_status(self.client, wrapper, small)
+            written = await self._store_status(wrapper, small)
         phase = decision.status.phase
         if phase is not before.phase:
             self.metrics.transitions.labels(namespace_of(wrapper), phase.value).inc()
             _log.info("Phase changed", phase=phase.value, before=before.phase.value)
         return written
+
+    async def _store_status(self, wrapper: Object, status: Object) -> Object:
+        """Apply the status, or replace it if users change the AppWrapper all the time to keep its quota."""
+        try:
+            return await apply_status(self.client, wrapper, status)
+        except Conflict as error:
+            if error.causes:
+                raise  # another field manager owns a field
+        others = [
+            condition
+            for condition in (wrapper.get("status") or {}).get("conditions") or ()
+            if condition.get("type") not in OWN_CONDITIONS
+        ]
+        conditions = [*status.get("conditions", ()), *others]
+        return await replace_status(self.client, wrapper, {**status, "conditions": conditions})
 
 
 def _is_deleted_early(observation: WrapperObservation, decision: WrapperDecision) -> bool:

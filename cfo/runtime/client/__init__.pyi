@@ -56,6 +56,7 @@ from .recorded_requests import EncodingError as EncodingError
 from .recorded_requests import InvalidName as InvalidName
 from .status import apply_status as apply_status
 from .status import identity_of as identity_of
+from .status import replace_status as replace_status
 from .transport import APIRequest as APIRequest
 from .transport import Exchange as Exchange
 from .transport import Response as Response

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, overload
 
 from cfo.runtime.client.client import Client, PatchType
-from cfo.runtime.client.errors import APIError, Conflict, Invalid, is_too_large
+from cfo.runtime.client.errors import APIError, is_too_large
 from cfo.runtime.objects.unstructured import (
     Object,
     TypedObject,
@@ -35,31 +35,24 @@ async def apply_status(
 ) -> Object | TypedObject:
     """Apply ``status`` to ``obj``, unless it was deleted or recreated; return it as stored.
 
-    If others change the object all the time, its fields are replaced instead, also those of lists of maps.
     ``status`` is a mapping; with a typed object, it may be an instance of the class that declares its status. Raises
     :class:`~cfo.runtime.objects.InvalidResource` for a status that does not fit this class.
     """
     if not isinstance(obj, TypedObject):
-        current = to_object(obj)
-        desired = {**identity_of(current), "status": status}
-        return await _apply(client, current, desired, force=force)
-    current = obj.to_object()
-    identity = identity_of(current)
+        desired = {**identity_of(to_object(obj)), "status": status}
+        return await _apply(client, desired, force=force)
+    identity = identity_of(obj.to_object())
     content = type(obj).intent(key_of(identity), status=status)
-    return type(obj).decode(await _apply(client, current, {**content, **identity}, force=force))
+    return type(obj).decode(await _apply(client, {**content, **identity}, force=force))
 
 
-async def _apply(client: Client, current: Object, desired: Object, *, force: bool) -> Object:
-    """Apply the status in ``desired`` to the object ``current``, or replace its fields if that is not possible.
+async def _apply(client: Client, desired: Object, *, force: bool) -> Object:
+    """Apply the status in ``desired``; of an object that is too large for that, replace its fields.
 
     managedFields can fill an object up to the limit of etcd. API servers drop them for any write but an apply.
     """
     try:
         return await client.apply(desired, subresource="status", force=force)
-    except Conflict as error:
-        if error.causes:
-            raise  # another field manager owns a field
-        return await _replace_fields(client, current, desired, error)
     except APIError as error:
         if not is_too_large(error):
             raise
@@ -72,38 +65,21 @@ async def _apply(client: Client, current: Object, desired: Object, *, force: boo
     )
 
 
-async def _replace_fields(
-    client: Client, current: Object, desired: Object, conflict: Conflict
-) -> Object:
-    """Replace fields of the status without the resourceVersion. Raises ``conflict`` if the object was recreated.
+async def replace_status(client: Client, obj: Object, status: Mapping[str, Any]) -> Object:
+    """Replace the whole status of ``obj``, whatever else changes in it; return it as stored.
 
-    The resourceVersion is what lets an apply reach no other object. A user who changes the object all the time would
-    otherwise keep its status from ever being written. API servers compare the uid in a JSON patch, also for the status
-    of a custom resource, and repeat the patch until it is stored.
+    For a kind whose status only the operator writes, if its other writes conflict because a user changes the object all
+    the time. API servers compare the uid in a JSON patch, also for the status of a custom resource, and repeat the
+    patch until it is stored. Raises :class:`~cfo.runtime.client.errors.Invalid` if the object was recreated.
     """
-    status = desired["status"]
-    operations = [
-        {"op": "add", "path": f"/status/{_escaped(name)}", "value": value}
-        for name, value in status.items()
-    ]
-    if not isinstance(current.get("status"), Mapping):
-        operations = [{"op": "add", "path": "/status", "value": status}]
-    try:
-        return await client.patch(
-            gvk_of(desired),
-            key_of(desired),
-            operations,
-            patch_type=PatchType.JSON,
-            uid=uid_of(desired),
-            subresource="status",
-        )
-    except Invalid:
-        raise conflict from None
-
-
-def _escaped(name: str) -> str:
-    """Return a field's name as a JSON pointer has it."""
-    return name.replace("~", "~0").replace("/", "~1")
+    return await client.patch(
+        gvk_of(obj),
+        key_of(obj),
+        [{"op": "add", "path": "/status", "value": status}],
+        patch_type=PatchType.JSON,
+        uid=uid_of(obj),
+        subresource="status",
+    )
 
 
 def identity_of(obj: Mapping[str, Any] | TypedObject) -> Object:

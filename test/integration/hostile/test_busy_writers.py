@@ -8,6 +8,7 @@ from itertools import count
 import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER
+from cfo.api.flux.names import EVICTED, FLUX_JOB, JobState
 from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
 from cfo.controllers import raycluster
 from cfo.runtime.client.transport import APIRequest, Response, Transport
@@ -22,6 +23,16 @@ from test.support.appwrapper_environment import (
     run_appwrapper_controllers,
     start_appwrapper_environment,
     wrapper,
+)
+from test.support.flux_environment import (
+    SCHEDULED,
+    FluxEnvironment,
+    condition,
+    flux_job,
+    flux_setup,
+    pod_annotations,
+    run_flux_controllers,
+    start_flux_environment,
 )
 from test.support.kueue_queue import FLAVOR, PodQueue, is_reserved, kueue_crds
 from test.support.planes import local_config
@@ -44,7 +55,7 @@ WRAPPER = NamespacedName("ns", "w")
 
 
 class OvertakenTransport(Transport):
-    """The operator's connection: before each patch of an object, the tenant changes one of its annotations."""
+    """The operator's connection: before each patch of an object or its status, the tenant changes an annotation."""
 
     def __init__(self, env: Environment, gvk: GVK, key: NamespacedName, plural: str) -> None:
         super().__init__(local_config(env.plane))
@@ -53,9 +64,14 @@ class OvertakenTransport(Transport):
         self._key = key
         self._path = f"/apis/{gvk.api_version}/namespaces/{key.namespace}/{plural}/{key.name}"
         self._numbers = count()
+        self.overtakes = True
 
     async def request(self, request: APIRequest) -> Response:
-        if request.method == "PATCH" and request.path == self._path:
+        is_patch = request.method == "PATCH" and request.path in (
+            self._path,
+            f"{self._path}/status",
+        )
+        if is_patch and self.overtakes:
             change = {"metadata": {"annotations": {"x": str(next(self._numbers))}}}
             await self._tenant.patch(self._gvk, self._key, change)
         return await super().request(request)
@@ -96,6 +112,41 @@ async def test_appwrapper_that_changes_all_the_time_starts_and_is_preempted(
         assert await env.object_names(JOB) == []
         suspended = await env.get_wrapper()
         assert "podSetInfos" not in suspended["spec"]["components"][0]
+
+
+async def test_flux_job_that_changes_all_the_time_is_preempted() -> None:
+    key = NamespacedName("attacker", "low")
+    async with start_flux_environment(controllers=SCHEDULED) as env:
+        for namespace in ("operator", "attacker", "victim"):
+            await env.create_namespace(namespace)
+        setup = flux_setup(
+            namespace="operator",
+            max_size=3,
+            namespaceSelector={},
+            preemption="LowerPriority",
+            mini_cluster={"pod": pod_annotations(phase="Running")},
+        )
+        await env.create(setup)
+        async with OvertakenTransport(env, FLUX_JOB, key, "fluxjobs") as transport:
+            transport.overtakes = False
+            async with run_flux_controllers(env, transport=transport):
+                await env.create(flux_job("low", "attacker", size=3, priority=0))
+                await wait_for_running(env, key)
+                transport.overtakes = True
+                await env.create(flux_job("high", "victim", size=3, priority=10))
+                await wait_for_running(env, NamespacedName("victim", "high"))
+                evicted = await env.get(FLUX_JOB, "low", "attacker")
+                assert condition(evicted, EVICTED)["status"] == "True"
+
+
+async def wait_for_running(env: FluxEnvironment, key: NamespacedName) -> None:
+    await env.wait_for(
+        lambda obj: condition(obj, JobState.RUNNING).get("status") == "True",
+        "running",
+        name=key.name,
+        namespace=key.namespace,
+        gvk=FLUX_JOB,
+    )
 
 
 async def test_raycluster_that_changes_all_the_time_meets_its_profile() -> None:

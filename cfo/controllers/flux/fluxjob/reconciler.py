@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import structlog
 
+from cfo.api.flux.facts import is_true
 from cfo.api.flux.names import (
     FIELD_MANAGER,
     FLUX_JOB,
@@ -71,6 +72,7 @@ from cfo.runtime import (
     key_of,
     uid_of,
 )
+from cfo.runtime.client import replace_status
 from cfo.runtime.objects import parse_time
 
 _log = structlog.get_logger("cfo.controllers.flux")
@@ -200,14 +202,23 @@ class FluxJobReconciler:
         return self.setups.get(NamespacedName(namespace, name)) or _NO_SETUP
 
     async def _write_status(self, job: Object, step: JobStep) -> Object:
-        """Write the status if it changed, provided that the job has not changed; return the job as stored."""
+        """Write the status if it changed; return the job as stored.
+
+        The job must not have changed, unless it has quota, and the step starts no pods: users who want to keep the
+        quota can change the job all the time.
+        """
         before = job.get("status") or {}
         after = step.status.as_object()
         if after == before:
             return job
         removed: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
         patch = {"status": {**after, **removed}}
-        return await self.client.patch_object(job, patch, unchanged=True, subresource="status")
+        try:
+            return await self.client.patch_object(job, patch, unchanged=True, subresource="status")
+        except Conflict:
+            if step.starts_pods or not is_true(job, QUOTA_RESERVED):
+                raise
+        return await replace_status(self.client, job, after)
 
     async def _act(self, job: Object, cluster: Object | None, step: JobStep) -> None:
         key = key_of(job)

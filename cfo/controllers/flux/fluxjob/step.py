@@ -158,6 +158,11 @@ class JobStep:
     exceeds_quota: bool = False
     kueue_queue: str = ""
 
+    @property
+    def starts_pods(self) -> bool:
+        """Whether the MiniCluster may create pods after this step."""
+        return self.action in (MiniClusterAction.CREATE, MiniClusterAction.LAUNCH)
+
     def normal(self, reason: str, message: str) -> None:
         """Record a Normal Event."""
         self.events.append(("Normal", reason, message))
