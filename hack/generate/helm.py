@@ -98,7 +98,7 @@ priorityClassName: ""
 imagePullSecrets: []
 # Further environment variables, such as [{{name: CERT_GENERATOR_IMAGE, value: registry.example/ubi9}}].
 env: []
-# The operator's configuration (docs/configuration.md) as YAML; if empty, the operator creates its default ConfigMap.
+# The operator's configuration (docs/configuration.md) as YAML, of its ConfigMap; what is not set has the default.
 # A change restarts the pods.
 config: {{}}
 # Let cert-manager issue the webhooks' certificate instead of the operator.
@@ -245,10 +245,11 @@ def _prometheus() -> str:
 
 
 def _config() -> str:
+    """Return the ConfigMap, also without settings: Helm refuses to change one that the operator has created."""
     config_map = named("v1", "ConfigMap", CONFIG_MAP_NAME, _NAMESPACE)
     text = _template([config_map])
     data = "data:\n  config.yaml: |\n    {{- toYaml .Values.config | nindent 4 }}\n"
-    return conditional("config", text + data)
+    return text + data
 
 
 def _webhooks(objects: list[dict[str, Any]]) -> str:

@@ -18,9 +18,9 @@ from cfo.config.model import OperatorConfiguration
 from cfo.config.section import ConfigurationError
 from cfo.features import OPTIONAL_ROLES
 from cfo.features.contract import OptionalRole
-from cfo.manifests.names import default_image
+from cfo.manifests.names import default_image, named
 from cfo.manifests.overlays import COMPONENTS, render
-from cfo.version import __version__
+from cfo.version import CONFIG_MAP_NAME, __version__
 from test.support.charts import CHART, Renderer, refused_by_schema, render_chart
 from test.support.manifests import by_key
 
@@ -32,12 +32,18 @@ VALUE_SWITCHES = {
 
 
 def expected_objects(components: list[str]) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Return the manifests as Helm has them: with a ConfigMap, and without the Namespace and the CRDs."""
     objects = by_key(render(namespace="target", components=components))
-    return {
+    rendered = {
         key: obj
         for key, obj in objects.items()
         if key[0] not in ("Namespace", "CustomResourceDefinition")
     }
+    config_map = named("v1", "ConfigMap", CONFIG_MAP_NAME, "target")
+    config_map["data"] = {"config.yaml": "{}\n"}
+    assert parse("{}\n").configuration == OperatorConfiguration()
+    rendered["ConfigMap", "target", CONFIG_MAP_NAME] = config_map
+    return rendered
 
 
 def with_sorted_volumes(
