@@ -500,6 +500,12 @@ class _Estimator:
         """Estimate ``format``, whose result has no limit."""
         return self._size_or_unknown(target).cost(_TRAVERSAL), None
 
+    def quoted(self, call: Any, target: Any, overload: str) -> Estimate | None:
+        """Estimate ``strings.quote``: two quotes, and at most all characters are escaped."""
+        size = self._size_or_unknown(call.args[0])
+        result = Size(_sum(size.least, 2), _sum(_product(size.most, 2), 2))
+        return size.cost(_TRAVERSAL), result
+
     def sets(self, call: Any, target: Any, overload: str) -> Estimate | None:
         """Estimate functions of sets, which compare each pair of items."""
         first = self._size_or_unknown(call.args[0])
@@ -646,6 +652,7 @@ _FUNCTIONS: Final[Mapping[str, _Function]] = {
     "jsonpatch.escapeKey": _Estimator.url,
     "replace": _Estimator.replacement,
     "split": _Estimator.split,
+    "strings.quote": _Estimator.quoted,
     "url": _Estimator.url,
 }
 """The functions whose cost depends on their name only."""

@@ -144,7 +144,7 @@ _FREE: Final = frozenset({"_&&_", "_||_", "_?_:_"})
 _COSTS: Final[Mapping[str, Cost]] = {
     **dict.fromkeys(("_==_", "_!=_"), _equality),
     **dict.fromkeys(("_<_", "_<=_", "_>_", "_>=_"), _ordering),
-    **dict.fromkeys(("startsWith", "endsWith", "format"), _read_first),
+    **dict.fromkeys(("startsWith", "endsWith", "format", "strings.quote"), _read_first),
     **dict.fromkeys(
         ("cidr", "isCIDR", "isIP", "isQuantity", "isSemver", "quantity", "semver"), _read_first
     ),

@@ -96,6 +96,11 @@ class _Table:
         types = tuple(_PYTHON_TYPES.get(str(parameter)) for parameter in parameters)
         self.implementations[label] = Implementation(impl, types)
 
+    def add_standard(self, name: str, label: str, result: Any, parameter: Any) -> None:
+        """Declare an overload that the library implements."""
+        overload = cel.Overload(label, return_type=result, parameters=[parameter])
+        self._overloads.setdefault(name, []).append(overload)
+
     def method(self, name: str, impl: Callable[..., Any], result: Any, *parameters: Any) -> None:
         self.add(name, impl, result, *parameters, member=True)
 
@@ -178,6 +183,27 @@ def _strings(table: _Table) -> None:
     table.method("join", lambda parts: "".join(parts), STRING, STRINGS)
     table.method("join", lambda parts, separator: separator.join(parts), STRING, STRINGS, STRING)
     table.method("format", _format, STRING, STRING, LIST)
+    table.add("strings.quote", _quote, STRING, STRING)
+
+
+_ESCAPES = str.maketrans(
+    {
+        "\a": r"\a",
+        "\b": r"\b",
+        "\f": r"\f",
+        "\n": r"\n",
+        "\r": r"\r",
+        "\t": r"\t",
+        "\v": r"\v",
+        "\\": r"\\",
+        '"': r"\"",
+    }
+)
+"""The characters that ``strings.quote`` escapes."""
+
+
+def _quote(text: str) -> str:
+    return f'"{text.translate(_ESCAPES)}"'
 
 
 def _ascii(text: str, change: Callable[[str], str]) -> str:
@@ -438,10 +464,26 @@ def _compare(a: dict[str, str], b: dict[str, str]) -> int:
     return (first > second) - (first < second)
 
 
+_STRING_CONVERSIONS = {
+    "bool_to_string": BOOL,
+    "bytes_to_string": _T.BYTES,
+    "double_to_string": DOUBLE,
+    "duration_to_string": _T.DURATION,
+    "int64_to_string": INT,
+    "string_to_string": STRING,
+    "timestamp_to_string": _T.TIMESTAMP,
+    "uint64_to_string": _T.UINT,
+}
+"""The arguments of the language's overloads of ``string``, which ``cel_library`` excludes with the function."""
+
+
 def _addresses(table: _Table) -> None:
     table.add("isIP", _is_ip, BOOL, STRING)
     table.add("ip", lambda text: {"ip": _strict_ip(text)}, OPAQUE, STRING)
     table.method("ip", lambda cidr: {"ip": cidr["cidr"].split("/")[0]}, OPAQUE, OPAQUE)
+    for label, kind in _STRING_CONVERSIONS.items():
+        table.add_standard("string", label, STRING, kind)
+    table.add("string", _network_text, STRING, OPAQUE)
     table.add("ip.isCanonical", lambda text: _strict_ip(text) == text, BOOL, STRING)
     table.method("family", lambda opaque: _address(opaque).version, INT, OPAQUE)
     table.method("isUnspecified", lambda opaque: _address(opaque).is_unspecified, BOOL, OPAQUE)
@@ -494,6 +536,14 @@ def _address(opaque: dict[str, str]) -> Any:
     if "ip" in opaque:
         return ip_address(opaque["ip"])
     return ip_address(opaque["cidr"].split("/")[0])
+
+
+def _network_text(opaque: dict[str, str]) -> str:
+    """Return an IP or a CIDR as a string; the other maps have no conversion."""
+    for kind in ("ip", "cidr"):
+        if opaque.keys() == {kind}:
+            return opaque[kind]
+    raise ValueError("no such overload")
 
 
 def _link_local_multicast(opaque: dict[str, str]) -> bool:

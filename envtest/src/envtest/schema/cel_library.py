@@ -70,8 +70,8 @@ def _configuration(*, with_comparisons: bool, with_lists: bool) -> Any:
     content = {
         "name": "kubernetes",
         "extensions": extensions,
-        # A function can be declared only once, so the comparisons of the standard library are replaced.
-        "stdlib": {"exclude_functions": [{"name": name} for name in comparisons]},
+        # A function can be declared only once, so functions that have other overloads here are replaced.
+        "stdlib": {"exclude_functions": [{"name": name} for name in (*comparisons, "string")]},
         "functions": functions,
     }
     return cel.NewEnvConfigFromYaml(json.dumps(content))

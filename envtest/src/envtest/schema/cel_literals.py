@@ -4,6 +4,9 @@ The items of a list literal, and the keys and values of a map literal, must have
 is an error because ``object.x`` has no static type. A literal argument of ``matches``, ``duration`` and ``timestamp``
 must be valid. These are validators of cel-go; the CEL library does not have them, so the checks run on the checked
 expression that it exports.
+
+A map as the argument of ``string`` is an error, too, which the type checker does not find, because an IP or a CIDR is a
+map here (``cel_functions``).
 """
 
 from __future__ import annotations
@@ -21,9 +24,12 @@ __all__ = ["check_literals"]
 _EXEMPT: Final = frozenset({"format"})
 """Functions whose arguments can be lists of mixed types."""
 
+_ADDRESS: Final = "map(string, dyn)"
+"""The static type of an IP or a CIDR."""
+
 _PRIMITIVES: Final = ("", "bool", "int", "uint", "double", "string", "bytes")
 _WELL_KNOWN: Final = ("", "any", "timestamp", "duration")
-_CHECKED: Final = re.compile(r"[\[{]|matches|duration|timestamp")
+_CHECKED: Final = re.compile(r"[\[{]|matches|duration|timestamp|string\s*\(")
 
 
 def check_literals(program: Program, source: str, *, dynamic_matches: bool = False) -> None:
@@ -136,6 +142,11 @@ def _literal_errors(expression: Any, types: _Types) -> Iterator[tuple[Any, str]]
         name = expression.call.function
         if argument.HasField("constant") and not _ARGUMENT_CHECKS[name](argument.constant):
             yield argument, f"invalid {name} argument"
+    elif expression.call.function == "string":
+        kind = types.of(expression.call.args[0], is_optional=False)
+        name = _type_name(kind)
+        if _name_of_kind(kind) == "map" and name != _ADDRESS:
+            yield expression, f"found no matching overload for 'string' applied to '({name})'"
 
 
 def _is_pattern(constant: Any) -> bool:

@@ -23,6 +23,9 @@ def value(expression: str, **variables: Any) -> Any:
 @pytest.mark.parametrize(
     "expression",
     [
+        "string(ip('::0:1')) == '::1' && [cidr('10.0.0.5/8')].all(x, string(x.masked()) == '10.0.0.0/8')",
+        "string(cidr('10.0.0.5/8').ip()) == '10.0.0.5' && string(1u) + string(1.5) + string(b'a') == '11.5a'",
+        r"""strings.quote('a"\n') == '"a\\"\\n"'""",
         "quantity('1Gi').isGreaterThan(quantity('1Mi'))",
         "quantity('1000m') == quantity('1')",
         "quantity('50Mi').add(quantity('50Mi')).compareTo(quantity('100Mi')) == 0",
@@ -342,6 +345,10 @@ def test_rule_with_correct_types_compiles(rule: str) -> None:
             "ERROR: <input>:1:29: undefined field 'other'\n",
         ),
         ("self.text == null || self.share == 1", "applied to '(string, null)'"),
+        (
+            "string({'a': 'b'}) == ''",
+            "1:7: found no matching overload for 'string' applied to '(map(string, string))'",
+        ),
         ("self.share == 1", "found no matching overload for '_==_' applied to '(double, int)'"),
         (
             "self.text.matches('[')",

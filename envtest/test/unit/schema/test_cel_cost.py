@@ -202,6 +202,7 @@ def cost(rule: str, **options: Any) -> int:
         ("isQuantity(self.short) && quantity(self.short) == quantity('1')", 86),
         ("quantity(self.short).add(quantity('1')).compareTo(quantity('3')) == 1", 47),
         ("semver(self.short).major() == 1 && isSemver(self.short)", 86),
+        ("string(ip(self.short)) == strings.quote(self.m10)", 58),
         ("!format.dns1123Label().validate(self.short).hasValue()", 1_285),
         ("sets.contains(self.l10, ['a', 'b'])", 33),
         ("sets.intersects(self.li100, self.li100)", 10_005),
