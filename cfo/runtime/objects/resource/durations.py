@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import BeforeValidator, GetJsonSchemaHandler, PlainSerializer
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from cfo.runtime.objects.parsers import (
     DURATION_PATTERN,
@@ -16,7 +16,6 @@ from cfo.runtime.objects.parsers import (
     format_duration,
     parse_duration,
 )
-from cfo.runtime.objects.resource.model import PROBLEM
 
 _ALLOWED: Final = "must be a duration such as 30s or 1h30m"
 
@@ -35,20 +34,8 @@ class _ReadDuration(timedelta):
         return self
 
 
-class _GoDuration:
-    """The annotation of :data:`Duration`, for pydantic."""
-
-    def __get_pydantic_core_schema__(
-        self, source: type[Any], handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        """Return the schema of a timedelta that is read from, and written as, a Go duration."""
-        return core_schema.no_info_before_validator_function(
-            _read,
-            handler(source),
-            serialization=core_schema.plain_serializer_function_ser_schema(
-                _write, when_used="json-unless-none"
-            ),
-        )
+class _DurationSchema:
+    """The annotation of :data:`Duration` for its schema in the CRD."""
 
     def __get_pydantic_json_schema__(
         self,
@@ -57,7 +44,6 @@ class _GoDuration:
     ) -> JsonSchemaValue:
         """Return the schema in the CRD; the format alone also allows ``2 weeks``, which is no Go duration."""
         described = handler(schema)
-        described.pop(PROBLEM, None)
         return {
             **described,
             "type": "string",
@@ -65,10 +51,6 @@ class _GoDuration:
             "maxLength": MAX_LENGTH,
             "pattern": f"^{DURATION_PATTERN}$",
         }
-
-
-Duration = Annotated[timedelta, _GoDuration()]
-"""A Go duration such as 30s or 1h30m, which is a timedelta in Python; a string that was read is written unchanged."""
 
 
 def _read(value: object) -> timedelta:
@@ -89,3 +71,12 @@ def _read(value: object) -> timedelta:
 def _write(value: timedelta) -> str:
     text = value.text if isinstance(value, _ReadDuration) else ""
     return text or format_duration(value)
+
+
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(_read),
+    PlainSerializer(_write, when_used="json-unless-none"),
+    _DurationSchema(),
+]
+"""A Go duration such as 30s or 1h30m, which is a timedelta in Python; a string that was read is written unchanged."""

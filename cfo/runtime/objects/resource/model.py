@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
+from enum import Enum
 from functools import cache
 from inspect import Parameter, signature
+from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Final, cast, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    Json,
+    PlainSerializer,
+    WrapSerializer,
+)
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
@@ -20,27 +30,48 @@ from cfo.runtime.objects.errors import SchemaError
 
 VALIDATIONS = "x-kubernetes-validations"
 
-PROBLEM: Final = "problem"
-"""The key of a JSON Schema that has no structural schema: why the type cannot be used."""
+_UNCHANGED: Final = frozenset(
+    {
+        Any,
+        Mapping,
+        NoneType,
+        Sequence,
+        UnionType,
+        bool,
+        dict,
+        float,
+        frozenset,
+        int,
+        list,
+        object,
+        set,
+        str,
+        tuple,
+    }
+)
+"""The classes whose values pydantic writes as it has read them, besides enums and API types."""
 
-REPLACED_TYPES: Final[Mapping[Any, str]] = {
+_REPLACED: Final[Mapping[Any, str]] = {
     timedelta: "timedelta reads no Go durations such as 30s: use Duration of cfo.runtime",
     bytes: "bytes are not decoded from base64: use str",
+    datetime: "datetime drops nanoseconds: use Time of cfo.runtime.objects",
     Decimal: "Decimal is a number or a string: use Quantity of cfo.runtime",
 }
 """Types that pydantic reads otherwise than Kubernetes writes them, and what an API type uses instead."""
 
 
-def problem_of(part: Any) -> str:
+def _problem_of(part: Any) -> str:
     """Return why a class cannot be the type of a field; empty if it can."""
-    is_other_model = isinstance(part, type) and issubclass(part, BaseModel)
-    is_other_model = is_other_model and not issubclass(part, APIModel)
-    if is_other_model or is_dataclass(part):
+    if part in _UNCHANGED or issubclass(part, APIModel | Enum):
+        return ""
+    if issubclass(part, BaseModel) or is_dataclass(part):
         return (
             f"{part.__name__} has no camelCase names and drops unknown fields: must be a subclass of APIModel of "
             "cfo.runtime"
         )
-    return REPLACED_TYPES.get(part, "")
+    return _REPLACED.get(part) or (
+        f"{part.__name__} can be written in another form than it was read: use str, or add a PlainSerializer"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +131,9 @@ def _unknown_keywords(cls: type, keywords: Iterable[str]) -> str:
 class APIModel(BaseModel):
     """Base class of API types and their parts: camelCase on the wire, unknown fields are preserved.
 
-    A field of type timedelta, bytes or Decimal raises :class:`SchemaError`: pydantic reads other values than Kubernetes
-    has. So does a dataclass or another pydantic model, which would drop unknown fields in an update.
+    A field whose type pydantic can write in another form than it was read, such as SecretStr, HttpUrl or datetime,
+    raises :class:`SchemaError`: an update would change the field of the user. Allowed are the types of JSON, enums, API
+    types, and types with a serializer. A computed field, and one with ``exclude``, raises it, too.
     The class keyword ``validations`` has CEL rules of the whole part:
     ``class Spec(APIModel, validations=[CELRule(rule="self.min <= self.max")])``.
     """
@@ -122,15 +154,11 @@ class APIModel(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **keywords: Any) -> None:
-        """Check the types of the fields; ``__init_subclass__`` has processed the class keywords.
+        """Check the fields; ``__init_subclass__`` has processed the class keywords.
 
-        Raises :class:`SchemaError` for a type that :func:`problem_of` finds.
+        Raises :class:`SchemaError` for a field that :func:`check_fields` finds.
         """
-        for name, field in cls.model_fields.items():
-            for part in _parts(field.annotation, field.metadata):
-                problem = problem_of(part)
-                if problem:
-                    raise SchemaError(f"class {cls.__name__}: {name}: {problem}")
+        check_fields(cls)
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -144,18 +172,48 @@ class APIModel(BaseModel):
         return described
 
 
-def _parts(annotation: Any, metadata: Sequence[Any]) -> Iterator[type]:
-    """Yield each class in an annotation, except classes with their own validator."""
-    if any(hasattr(item, "__get_pydantic_core_schema__") for item in metadata):
+def check_fields(model: type[APIModel]) -> None:
+    """Raise :class:`SchemaError` for a field that an update could change, drop or add.
+
+    A type that is not defined yet is not checked.
+    """
+    for name in model.model_computed_fields:
+        raise SchemaError(
+            f"class {model.__name__}: {name}: a computed field would be written to the object: use a property"
+        )
+    for name, field in model.model_fields.items():
+        if field.exclude:
+            raise SchemaError(
+                f"class {model.__name__}: {name}: exclude: an update would drop the field"
+            )
+        for part in _parts(field.annotation, field.metadata):
+            problem = _problem_of(part)
+            if problem:
+                raise SchemaError(f"class {model.__name__}: {name}: {problem}")
+
+
+def _parts(
+    annotation: Any, metadata: Sequence[Any], aliases: tuple[Any, ...] = ()
+) -> Iterator[type]:
+    """Yield each class in an annotation, except classes with their own serializer; ``aliases`` contain it."""
+    if any(isinstance(item, PlainSerializer | WrapSerializer) for item in metadata):
         return
+    if any(type(item) is Json for item in metadata):
+        yield Json
+    origin = get_origin(annotation)
     arguments = get_args(annotation)
-    if get_origin(annotation) is Annotated:
-        yield from _parts(arguments[0], arguments[1:])
+    if origin is Annotated:
+        yield from _parts(arguments[0], arguments[1:], aliases)
         return
     for argument in arguments:
-        yield from _parts(argument, ())
-    if isinstance(annotation, type):
-        yield annotation
+        yield from _parts(argument, (), aliases)
+    part = origin or annotation
+    if isinstance(part, type):
+        yield part
+        return
+    alias = getattr(part, "__value__", None)
+    if alias is not None and part not in aliases:
+        yield from _parts(alias, (), (*aliases, part))
 
 
 def mark_changes(value: Any) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from decimal import Decimal
 from functools import cache
 from typing import Any, Final
 
@@ -21,7 +20,7 @@ from pydantic_core import core_schema
 
 from cfo.runtime.objects.errors import SchemaError
 from cfo.runtime.objects.parsers import format_duration
-from cfo.runtime.objects.resource.model import PROBLEM, VALIDATIONS, problem_of
+from cfo.runtime.objects.resource.model import VALIDATIONS, APIModel, check_fields
 from cfo.runtime.objects.unstructured import Object
 
 _PRESERVED: Final = frozenset(
@@ -90,31 +89,18 @@ def without_defaults(schema: Object) -> Object:
 
 
 class _Generator(GenerateJsonSchema):
-    """Generates JSON Schema with the durations of Go, and marks types that :class:`_Converter` rejects.
-
-    A Duration has its own schema.
-    """
+    """Generates JSON Schema with the durations of Go, and checks the fields of all classes."""
 
     def encode_default(self, dft: Any) -> Any:
         """Return the default of a field as JSON."""
         return super().encode_default(_with_go_durations(dft))
 
-    def timedelta_schema(self, schema: core_schema.TimedeltaSchema) -> JsonSchemaValue:
-        """Return a mark."""
-        return {PROBLEM: problem_of(timedelta)}
-
-    def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
-        """Return a mark."""
-        return {PROBLEM: problem_of(bytes)}
-
-    def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
-        """Return a mark."""
-        return {PROBLEM: problem_of(Decimal)}
-
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        """Return the schema of an API type, or a mark."""
-        problem = problem_of(schema["cls"])
-        return {PROBLEM: problem} if problem else super().model_schema(schema)
+        """Return the schema of a class, whose types that are defined later than the class are checked."""
+        model = schema["cls"]
+        if issubclass(model, APIModel):
+            check_fields(model)
+        return super().model_schema(schema)
 
 
 def _with_go_durations(value: Any) -> Any:
@@ -144,8 +130,6 @@ class _Converter:
         """
         if "$ref" in node:
             return self._convert_reference(node, path)
-        if PROBLEM in node:
-            raise SchemaError(f"{_field(path)}: {node[PROBLEM]}")
         if node.get("x-kubernetes-int-or-string"):
             return _preserved(node) | {"anyOf": [{"type": "integer"}, {"type": "string"}]}
         if node.get("anyOf"):

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import (
+    UUID4,
+    AfterValidator,
+    BaseModel,
+    Field,
+    HttpUrl,
+    Json,
+    PlainSerializer,
+    Secret,
+    SecretBytes,
+    SecretStr,
+    computed_field,
+)
+from typing_extensions import TypeAliasType
 
 from cfo.runtime import APIModel, CustomResource, Duration, custom_resource_definition
 from cfo.runtime.objects import IntOrString, PrinterColumn, Scale, SchemaError
@@ -300,7 +314,17 @@ def test_field_of_type_timedelta_is_rejected_when_the_class_is_defined(annotatio
     ("annotation", "message"),
     [
         (bytes, "bytes are not decoded from base64: use str"),
+        (datetime, r"datetime drops nanoseconds: use Time of cfo\.runtime\.objects"),
         (Decimal, r"Decimal is a number or a string: use Quantity of cfo\.runtime"),
+        (SecretStr, "SecretStr can be written in another form than it was read"),
+        (SecretBytes, "SecretBytes can be written in another form"),
+        (HttpUrl, "HttpUrl can be written in another form"),
+        (UUID4, "UUID can be written in another form"),
+        (Secret[str], "Secret can be written in another form"),
+        (Json[int], "Json can be written in another form"),
+        (Annotated[SecretStr, AfterValidator(str)], "SecretStr can be written in another form"),
+        (TypeAliasType("Alias", SecretStr), "SecretStr can be written in another form"),
+        (deque[str], "deque can be written in another form"),
     ],
 )
 def test_field_with_another_form_in_json_is_rejected_when_the_class_is_defined(
@@ -308,6 +332,28 @@ def test_field_with_another_form_in_json_is_rejected_when_the_class_is_defined(
 ) -> None:
     with pytest.raises(SchemaError, match=f"field: {message}"):
         model_with(list[annotation])
+
+
+def test_type_with_a_serializer_is_allowed() -> None:
+    model = model_with(
+        Annotated[SecretStr, PlainSerializer(lambda value: value.get_secret_value())]
+    )
+    stored = {"field": "kept"}
+    assert model.model_validate(stored).model_dump(mode="json") == stored
+
+
+def test_field_that_an_update_would_drop_or_add_is_rejected() -> None:
+    with pytest.raises(SchemaError, match="class Dropping: field: exclude: an update would drop"):
+
+        class Dropping(APIModel):
+            field: str = Field(exclude=True)
+
+    with pytest.raises(SchemaError, match="class Adding: field: a computed field would be written"):
+
+        class Adding(APIModel):
+            @computed_field
+            def field(self) -> str:
+                return ""
 
 
 @dataclass
