@@ -349,9 +349,11 @@ async def _show_takeover(
             _echo_plan(plan)
             progress.totals.add(plan)
             are_managed = are_managed and is_managed_by_cfo(observed)
-    if not are_managed:  # otherwise they are this operator's own
-        found = await obstacles(client, operator_namespace, namespace, is_takeover=True)
-        _echo_obstacles(found, "before cfo starts, because both would run")
+    # A rollback to the Go operator leaves the policies by which RayClusters count as managed.
+    found = await obstacles(
+        client, operator_namespace, namespace, is_takeover=True, has_taken_over=are_managed
+    )
+    _echo_obstacles(found, "before cfo starts, because both would run")
     return progress.finish()
 
 

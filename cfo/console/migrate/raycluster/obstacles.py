@@ -57,7 +57,12 @@ async def find_operator(client: Client) -> str:
 
 
 async def obstacles(
-    client: Client, namespace: str, migrated: str, *, is_takeover: bool = False
+    client: Client,
+    namespace: str,
+    migrated: str,
+    *,
+    is_takeover: bool = False,
+    has_taken_over: bool = False,
 ) -> list[str]:
     """Return the operators, also in ``namespace``, and webhooks that would revert the migration.
 
@@ -66,6 +71,7 @@ async def obstacles(
 
     ``is_takeover``: the migration is the start of this operator, for which neither its own Deployments are obstacles,
     nor registered webhooks, which it takes over: without them, RayClusters could be created unprotected until then.
+    ``has_taken_over``: this operator manages the RayClusters already, so a Lease can be its own.
     """
     configurations: list[Object] = []
     for gvk in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
@@ -80,8 +86,10 @@ async def obstacles(
         deployment = await client.get(DEPLOYMENT, NamespacedName(where, DEPLOYMENT_NAME), live=True)
         if is_takeover and deployment is not None and not is_go_deployment(deployment, __version__):
             continue
-        lease = await client.get(LEASE, NamespacedName(where, _LEASE_NAME), live=True)
         deployments += [deployment] if deployment is not None else []
+        if has_taken_over:
+            continue
+        lease = await client.get(LEASE, NamespacedName(where, _LEASE_NAME), live=True)
         leases += [lease] if lease is not None else []
     return list(
         find_obstacles(

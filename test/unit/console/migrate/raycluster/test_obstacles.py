@@ -25,7 +25,7 @@ from cfo.runtime import (
     Object,
     gvk_of,
 )
-from cfo.runtime.objects import CLUSTER_ROLE_BINDING, MUTATING_WEBHOOK_CONFIGURATION
+from cfo.runtime.objects import CLUSTER_ROLE_BINDING, LEASE, MUTATING_WEBHOOK_CONFIGURATION
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -205,3 +205,25 @@ async def test_this_operator_is_no_obstacle_to_its_own_start(
     client = cast("Client", InstalledCluster())
     found = await obstacles(client, "ours", "", is_takeover=is_takeover)
     assert [line.split("/")[0].removeprefix("Deployment ") for line in found] == expected
+
+
+class OutsideCluster(Cluster):
+    """An operator outside the cluster renews the Lease."""
+
+    async def get(self, gvk: GVK, key: NamespacedName, **options: Any) -> Object | None:
+        if gvk == LEASE:
+            spec = {"holderIdentity": "laptop", "renewTime": "9999-12-31T23:59:59Z"}
+            return {"kind": gvk.kind, "metadata": {**key._asdict()}, "spec": spec}
+        return None
+
+    async def list(self, _: GVK, /, **__: Any) -> list[Object]:
+        return []
+
+
+@pytest.mark.parametrize("has_taken_over", [True, False])
+async def test_lease_is_no_obstacle_if_this_operator_manages_the_rayclusters(
+    *, has_taken_over: bool
+) -> None:
+    client = cast("Client", OutsideCluster("ours"))
+    found = await obstacles(client, "ours", "", is_takeover=True, has_taken_over=has_taken_over)
+    assert len(found) == (0 if has_taken_over else 1), found
