@@ -381,7 +381,7 @@ def _compile(
 
 
 def _with_formats(expression: str) -> str:
-    if "format." not in expression:
+    if "validate" not in expression and "named" not in expression:
         return expression
     from envtest.schema.cel_formats import rewrite_formats
 

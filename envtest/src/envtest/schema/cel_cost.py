@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 from envtest.schema.cel import Program
 from envtest.schema.cel_checked import checked_expression
 from envtest.schema.cel_evaluator import is_binding
+from envtest.schema.cel_formats import OPTIONAL_CALLS
 from envtest.schema.cel_sizes import Sized
 
 __all__ = ["MAX_COST", "estimate_cost"]
@@ -488,9 +489,14 @@ class _Estimator:
         return cost, None
 
     def named_format(self, call: Any, target: Any, overload: str) -> Estimate | None:
-        """Estimate ``validate`` of a named format, which is ``format.validate(name, text)`` here."""
+        """Estimate ``validate`` of a named format."""
         text_cost = self._size_or_unknown(call.args[-1]).cost(_TRAVERSAL)
         return _scaled(text_cost, _NAME_FORMAT_PATTERN * _PATTERN), None
+
+    def optional_value(self, call: Any, target: Any, overload: str) -> Estimate | None:
+        """Estimate ``optional.ofNonZeroValue``, which is free around the calls that ``cel_formats`` puts into it."""
+        is_added = call.args[0].call.function in OPTIONAL_CALLS
+        return (0, None) if is_added else None
 
     def authorization(self, call: Any, target: Any, overload: str) -> Estimate | None:
         """Estimate ``check`` of an authorizer: an expression has room for two."""
@@ -646,14 +652,15 @@ _FUNCTIONS: Final[Mapping[str, _Function]] = {
     ),
     "check": _Estimator.authorization,
     "format": _Estimator.formatted,
-    "format.validate": _Estimator.named_format,
     "ip.isCanonical": _Estimator.canonical,
     "join": _Estimator.join,
     "jsonpatch.escapeKey": _Estimator.url,
+    "optional.ofNonZeroValue": _Estimator.optional_value,
     "replace": _Estimator.replacement,
     "split": _Estimator.split,
     "strings.quote": _Estimator.quoted,
     "url": _Estimator.url,
+    "validate": _Estimator.named_format,
 }
 """The functions whose cost depends on their name only."""
 

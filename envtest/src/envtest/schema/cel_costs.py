@@ -163,11 +163,11 @@ _COSTS: Final[Mapping[str, Cost]] = {
     "contains": _containment,
     "containsCIDR": _wider_network,
     "containsIP": _network,
-    "format.validate": _named_format,
     "ip": _network_address,
     "join": _joining,
     "lists.range": _range,
     "sets.equivalent": _equivalence,
+    "validate": _named_format,
 }
 """The functions whose cost is not always 1."""
 

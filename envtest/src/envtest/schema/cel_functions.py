@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cmp_to_key
+from functools import cmp_to_key, partial
 from ipaddress import ip_address, ip_network
 from itertools import pairwise
 from typing import Any
@@ -24,7 +24,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from envtest.apimachinery.field_errors import go_quote
 from envtest.schema import cel_authorizer
 from envtest.schema.cel_evaluator import Implementation, Implementations
-from envtest.schema.cel_formats import format_errors
+from envtest.schema.cel_formats import FORMAT_NAMES, find_format, format_errors
 from envtest.schema.cel_macros import limited_range, merge_entries
 from envtest.schema.cel_times import as_messages, to_text
 from envtest.schema.formats import FORMATS
@@ -128,7 +128,7 @@ def _table() -> _Table:
     _quantities(table)
     _addresses(table)
     _versions(table)
-    table.add("format.validate", format_errors, STRINGS, STRING, STRING)
+    _formats(table)
     cel_authorizer.declare(table.method, OPAQUE, STRING, BOOL)
     return table
 
@@ -582,6 +582,13 @@ def _contains_cidr(cidr: dict[str, str], text: str) -> bool:
     outer = ip_network(cidr["cidr"], strict=False)
     inner = ip_network(text, strict=False)
     return outer.version == inner.version and inner.subnet_of(outer)  # type: ignore[arg-type]
+
+
+def _formats(table: _Table) -> None:
+    for name in FORMAT_NAMES:
+        table.add(f"format.{name}", partial(find_format, name), OPAQUE)
+    table.add("format.named", find_format, OPAQUE, STRING)
+    table.method("validate", format_errors, STRINGS, OPAQUE, STRING)
 
 
 _SEMVER = re.compile(
