@@ -33,10 +33,10 @@ VALIDATING_WEBHOOK_CONFIGURATION: Final = GVK(
 
 
 def plural(kind: str) -> str:
-    """Guess the plural resource name of a kind, as apimachinery's ``UnsafeGuessKindToResource`` does."""
+    """Guess the English plural of a kind, which is the usual name of its resource: ``Ingress`` is ``ingresses``."""
     word = kind.lower()
-    if word.endswith("s"):
+    if word.endswith(("s", "x", "z", "ch", "sh")):
         return f"{word}es"
-    if word.endswith("y"):
+    if word.endswith("y") and not word.endswith(("ay", "ey", "oy", "uy")):
         return f"{word[:-1]}ies"
     return f"{word}s"

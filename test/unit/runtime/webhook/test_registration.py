@@ -158,9 +158,16 @@ def test_duplicate_or_invalid_registration_is_rejected() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [("RayCluster", "rayclusters"), ("Ingress", "ingresses"), ("NetworkPolicy", "networkpolicies")],
+    [
+        ("RayCluster", "rayclusters"),
+        ("Ingress", "ingresses"),
+        ("NetworkPolicy", "networkpolicies"),
+        ("Gateway", "gateways"),
+        ("Mesh", "meshes"),
+        ("Box", "boxes"),
+    ],
 )
-def test_plural_is_guessed_as_in_apimachinery(kind: str, name: str) -> None:
+def test_plural_is_guessed(kind: str, name: str) -> None:
     assert plural(kind) == name
 
 
