@@ -15,6 +15,8 @@ from cfo.runtime.objects.unstructured import NamespacedName
 from cfo.runtime.process import function_errors
 from cfo.runtime.process.arguments import require_plain_function
 from cfo.runtime.process.large_objects import call_uncounted
+from cfo.runtime.process.logged_stacks import LoggedStacks
+from cfo.runtime.process.printable import described
 from cfo.runtime.process.strings import require_list
 
 _log = structlog.get_logger(__name__)
@@ -71,6 +73,7 @@ class Index:
         self.left_out = left_out
         self.failed: dict[str, set[str]] = {}
         self.errors = 0
+        self._stacks = LoggedStacks()
         self._found: dict[str, Entry | dict[NamespacedName, Entry]] = {}
         self._packed: dict[NamespacedName, _Packed] = {}
         self._identities: dict[NamespacedName, _Packed] = {}
@@ -195,10 +198,12 @@ class Index:
         except Exception as error:  # noqa: BLE001 - logged; one invalid object must not affect the others
             self.errors += 1
             function_errors.report(error, f"index function {self.name} for {entry.key}")
-            _log.exception(
+            _log.error(
                 "Index function failed, object is not indexed",
+                error=described(error),
                 index=self.name,
                 object=str(entry.key),
+                exc_info=error if self._stacks.is_first(error) else None,
             )
             return None
 

@@ -60,6 +60,7 @@ from cfo.runtime.process import function_errors
 from cfo.runtime.process.arguments import require_plain_function, require_type, truth_of
 from cfo.runtime.process.clock import Clock, SystemClock, sleep_unless
 from cfo.runtime.process.large_objects import call_uncounted
+from cfo.runtime.process.logged_stacks import LoggedStacks
 from cfo.runtime.process.printable import described, printable
 
 _log = structlog.get_logger(__name__)
@@ -300,6 +301,7 @@ class Informer:
         self.reader = Reader(self.store)
         self._feeds = Feeds(self.store)
         self._handlers: list[Handler] = []
+        self._stacks = LoggedStacks()
         self._state_handlers: list[Callable[[], None]] = []
 
         self._resource: Resource | None = None
@@ -715,8 +717,10 @@ class Informer:
         except Exception as error:  # noqa: BLE001 - logged; handlers are code of the library's users
             self.count_error()
             function_errors.report(error, f"event handler of {self.gvk} for {event.key}")
-            _log.exception(
+            _log.error(
                 "Event handler failed, continuing with the others",
+                error=described(error),
                 kind=str(self.gvk),
                 object=str(event.key),
+                exc_info=error if self._stacks.is_first(error) else None,
             )

@@ -21,6 +21,8 @@ from cfo.runtime.controller.workqueue import LOW_PRIORITY, WorkQueue
 from cfo.runtime.objects.unstructured import NamespacedName
 from cfo.runtime.process import function_errors
 from cfo.runtime.process.clock import Clock, SystemClock
+from cfo.runtime.process.logged_stacks import LoggedStacks
+from cfo.runtime.process.printable import described
 
 _log = structlog.get_logger(__name__)
 
@@ -46,9 +48,9 @@ class Kind:
     """Informer events: ``handler`` maps each event that passes all ``predicates`` to requests.
 
     Objects of the initial list are enqueued with low priority, behind new changes. An exception in a predicate or
-    handler is logged, counted (``cfo_informer_function_errors_total``) and drops only that event. The controller does
-    not wait for an ``optional`` kind that is not served or whose list is forbidden; its events arrive once it becomes
-    available.
+    handler is logged, counted (``cfo_informer_function_errors_total``) and drops only that event; its stack trace is
+    logged once. The controller does not wait for an ``optional`` kind that is not served or whose list is forbidden;
+    its events arrive once it becomes available.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Kind:
         self.optional = optional
         self._mapper = mapper
         self._clock = clock or SystemClock()
+        self._stacks = LoggedStacks()
         self._controller = ""
         self._queue: WorkQueue[Request] | None = None
         self._listed = Cause(CauseType.LISTED, informer.gvk)
@@ -106,12 +109,14 @@ class Kind:
             source = f"{self.informer.gvk} {event.key}"
             function = f"predicate or map function of controller {self._controller} for {source}"
             function_errors.report(error, function)
-            _log.exception(
+            _log.error(
                 "Predicate or handler failed, event dropped",
+                error=described(error),
                 controller=self._controller,
                 kind=str(self.informer.gvk),
                 namespace=event.key.namespace,
                 name=event.key.name,
+                exc_info=error if self._stacks.is_first(error) else None,
             )
             return
         if not requests:

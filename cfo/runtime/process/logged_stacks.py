@@ -35,6 +35,14 @@ class LoggedStacks:
             self._logged.popitem(last=False)
         return is_new
 
+    def is_first(self, error: BaseException) -> bool:
+        """Remember where ``error`` was raised; return whether no other error was raised there before.
+
+        It is for functions of many objects, some of which fail: one that succeeds does not make an error new.
+        """
+        places = hash(tuple(_places(error)))
+        return self.is_new(places, [error])
+
     def forget(self, key: Hashable) -> None:
         """Forget the stack trace of ``key``, because it succeeded: its next error is logged with one."""
         self._logged.pop(key, None)

@@ -303,6 +303,23 @@ async def test_error_in_handler_drops_one_event_and_logs_its_object() -> None:
     assert (line["namespace"], line["name"]) == ("ns", "a")
 
 
+async def test_stack_trace_of_a_handler_is_logged_once_for_many_objects() -> None:
+    def fragile(state: Entry) -> Iterable[Request]:
+        return [Request("ns", state.meta.labels["of"])]
+
+    informer, queue = FakeInformer(), create_queue()
+    source = Kind(informer, EnqueueRequestsFromMapFunc(fragile), mapper=Mapper())  # type: ignore[arg-type]
+    await source.start("mirror", queue)
+    with capture_logs() as lines:
+        informer.send(added(entry()))
+        informer.send(added(entry(labels={"of": "x"})))
+        informer.send(added(entry()))
+    first, second = lines
+    assert isinstance(first["exc_info"], KeyError)
+    assert second["exc_info"] is None
+    assert (second["error"], second["name"]) == ("KeyError: 'of'", "a")
+
+
 async def test_stopped_source_has_no_informer_handler() -> None:
     informer, queue = FakeInformer(), create_queue()
     source = Kind(informer, EnqueueRequestForObject(), mapper=Mapper())  # type: ignore[arg-type]
