@@ -48,6 +48,8 @@ from cfo.runtime.objects import LEASE
 from cfo.runtime.webhook import mark_of, owner_of
 
 _ENDPOINT_SLICE: Final = GVK("discovery.k8s.io", "v1", "EndpointSlice")
+_GO_GRACE_PERIOD: Final = 10
+"""The terminationGracePeriodSeconds of the Go operator's manifests; this operator needs more time to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,17 +462,20 @@ def manager_container(template: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_go_deployment(deployment: Object | None, version: str) -> bool:
-    """Return whether a Deployment is that of the Go operator, by its ports and by the ``version`` of this program.
+    """Return whether a Deployment is that of the Go operator, by its fields and by the ``version`` of this program.
 
-    Names, labels and the entry point are the same, but the Go operator's container has no port for its health checks.
-    An image of this operator in the Deployment of the Go operator is only known by the tag ``version``. The mark in the
+    Names, labels and the entry point are the same, but the Go operator's container has no port for its health checks,
+    and its grace period is shorter. After a rollback the port can remain, because another field manager owns it. An
+    image of this operator in the Deployment of the Go operator is only known by the tag ``version``. The mark in the
     webhook configurations shows nothing, because it stays after a rollback.
     """
     if deployment is None:
         return False
     template = path(deployment, "spec", "template") or {}
     ports = {each.get("name") for each in manager_container(template).get("ports") or ()}
-    return "health" not in ports and version_of(image_of(template)) != parse_version(version)
+    grace_period = path(template, "spec", "terminationGracePeriodSeconds")
+    has_go_fields = "health" not in ports or grace_period == _GO_GRACE_PERIOD
+    return has_go_fields and version_of(image_of(template)) != parse_version(version)
 
 
 def for_all_objects(configuration: OperatorConfiguration) -> OperatorConfiguration:

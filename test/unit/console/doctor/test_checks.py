@@ -340,17 +340,22 @@ def test_pods_of_the_operator_that_are_refused_are_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("image", "port", "expected"),
+    ("image", "port", "grace_period", "expected"),
     [
-        ("x/codeflare-operator:v1.16.0", "metrics", True),
-        ("x/codeflare-operator@sha256:a", "metrics", True),
-        ("x/codeflare-operator:v1.16.0", "health", False),
-        ("x/codeflare-operator:v0.1.0", "metrics", False),
+        ("x/codeflare-operator:v1.16.0", "metrics", 10, True),
+        ("x/codeflare-operator@sha256:a", "metrics", 40, True),
+        ("x/codeflare-operator:v1.16.0", "health", 10, True),  # applied over this operator's
+        ("x/codeflare-operator:v1.16.0", "health", 40, False),
+        ("x/codeflare-operator:v0.1.0", "metrics", 10, False),
     ],
 )
-def test_go_operator_is_recognized_by_its_container(image: str, port: str, expected: bool) -> None:
+def test_go_operator_is_recognized_by_its_pod_template(
+    image: str, port: str, grace_period: int, expected: bool
+) -> None:
     installed = deployment(image)
-    installed["spec"]["template"]["spec"]["containers"][0]["ports"] = [{"name": port}]
+    pod_template = installed["spec"]["template"]["spec"]
+    pod_template["terminationGracePeriodSeconds"] = grace_period
+    pod_template["containers"][0]["ports"] = [{"name": port}]
     assert is_go_deployment(installed, "0.1.0") is expected
 
 
