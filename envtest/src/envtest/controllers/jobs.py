@@ -144,8 +144,8 @@ class Jobs(OwnerController):
             sync.status["conditions"] = conditions
             event_reason = "Suspended" if suspended else "Resumed"
             await self.events.normal(job, event_reason, message)
-            if not suspended:
-                sync.status["startTime"] = self.client.now()
+            # a deadline applies to the time since the Job was last resumed
+            sync.status["startTime"] = None if suspended else self.client.now()
 
     async def _scale(self, sync: JobSync, done: int) -> None:
         job = sync.job

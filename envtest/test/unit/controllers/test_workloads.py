@@ -350,7 +350,9 @@ async def test_success_policy_completes_the_job_and_deletes_other_pods() -> None
         await plane.until(lambda: len(plane.names(PODS)) == 2)
 
 
-async def test_smaller_indexed_job_loses_its_highest_indexes() -> None:
+async def test_smaller_indexed_job_loses_its_highest_indexes_and_a_suspended_one_its_start() -> (
+    None
+):
     async with headless_plane("job", "pods") as plane:
         spec = job(completions=12, parallelism=12, completionMode="Indexed", pod={})
         created = await plane.create("w", resource=JOBS, spec=spec)
@@ -362,8 +364,12 @@ async def test_smaller_indexed_job_loses_its_highest_indexes() -> None:
             lambda: {annotations_of(one)[INDEX] for one in plane.list(PODS)} == {"0", "1", "2"}
         )
         await plane.edit(created, lambda obj: obj["spec"].update(suspend=True), JOBS)
-        await plane.until(lambda: plane.names(PODS) == set())
-        assert "failed" not in status(plane, JOBS)
+        await plane.until(lambda: condition(plane, "Suspended").get("status") == "True")
+        assert plane.names(PODS) == set()
+        assert not status(plane, JOBS).keys() & {"failed", "startTime"}
+        await plane.edit(created, lambda obj: obj["spec"].update(suspend=False), JOBS)
+        await plane.until(lambda: condition(plane, "Suspended").get("status") == "False")
+        assert "startTime" in status(plane, JOBS)
 
 
 async def test_suspended_job_has_no_pods() -> None:
