@@ -105,10 +105,7 @@ class Fault:
                 methods = ", ".join(_METHODS)
                 allowed = f"one of {', '.join(RESOURCE_VERBS)}; or, for other paths than resources, {methods}"
                 raise FaultError("verbs", verb, allowed)
-        for resource in self.resources:
-            if not _RESOURCE.fullmatch(resource):
-                allowed = "a plural in lower case such as pods, or pods/status, without its group"
-                raise FaultError("resources", resource, allowed)
+        _check_resources(self.resources)
         for namespace in self.namespaces:
             if not _NAMESPACE.fullmatch(namespace):
                 raise FaultError("namespaces", namespace, "the name of a namespace")
@@ -147,6 +144,13 @@ def _check_list(name: str, values: object) -> None:
     for value in values:
         if not isinstance(value, str):
             raise FaultError(name, value, "a string")
+
+
+def _check_resources(resources: Iterable[str]) -> None:
+    for resource in resources:
+        if not _RESOURCE.fullmatch(resource):
+            allowed = "a plural in lower case such as pods, or pods/status, without its group"
+            raise FaultError("resources", resource, allowed)
 
 
 def _is_integer(value: object) -> bool:
@@ -259,10 +263,11 @@ class Faults:
     def hold_watches(self, *resources: str) -> None:
         """Hold back the events of all watches of ``resources`` (plurals; any by default), until they are released.
 
-        Nothing is lost: clients that read only these watches do not see newer changes for a while. Raises FaultError,
-        as :meth:`add`.
+        Nothing is lost: clients that read only these watches do not see newer changes for a while. Raises FaultError
+        for what is not a plural, as :class:`Fault` and :meth:`add`.
         """
         _check_list("resources", resources)
+        _check_resources(resources)
         self._check_plurals(resources)
         self._held = resources
         self._flowing.clear()

@@ -171,6 +171,11 @@ async def test_other_names_of_a_resource_than_its_plural_are_refused(
         plane.faults.hold_watches(name)
     with pytest.raises(FaultError, match=r"resources: \['pods'\]: must be a string"):
         plane.faults.hold_watches(["pods"])  # type: ignore[arg-type]
+    for unknown in ("Pod", "deployments.apps"):
+        with pytest.raises(
+            FaultError, match=f"resources: '{unknown}': must be a plural in lower case"
+        ):
+            plane.faults.hold_watches(unknown)
     with pytest.raises(FaultError, match="stale_revision: 'x': must be an integer, 0 or more"):
         plane.faults.stale_revision = "x"  # type: ignore[assignment]
     plane.faults.add(Fault(resources=(plural, "toys")))  # the CRD of toys may be installed later
