@@ -25,6 +25,7 @@ from envtest.apimachinery.objects import Object
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import webhook_service_errors, webhook_url_errors
 from envtest.crd.structural import field_at, schema_errors
+from envtest.crd.unrecognized_formats import format_warnings
 from envtest.registry.resource import RequestContext
 from envtest.schema.schema_node import Schema
 
@@ -121,6 +122,12 @@ class CRDStrategy(BuiltinStrategy):
             new["metadata"].update(kept)
         else:
             self._store_version(new)
+
+    def warnings(self, obj: Object, old: Object | None, ctx: RequestContext) -> Sequence[str]:
+        """See :meth:`Strategy.warnings`: warn about formats that are ignored."""
+        if ctx.subresource == "status":
+            return ()
+        return format_warnings(obj["spec"], None if old is None else old["spec"])
 
     def begin_deletion(self, obj: Object, ctx: RequestContext) -> bool:
         """Add, on the first DELETE, the finalizer under which the CRD's objects are removed."""
