@@ -69,12 +69,16 @@ class DiffBaseStorage:
     def build(
         self, *, body: Mapping[str, Any], extra_fields: Iterable[FieldPath] = ()
     ) -> BodyEssence:
-        """Return the configuration of an object: all but ``status`` and most metadata, and ``extra_fields``."""
-        essence: BodyEssence = {
+        """Return the configuration of an object: all but ``status`` and most metadata, and ``extra_fields``.
+
+        It is a copy: handlers can change what is in the body, for example when they build a child from a part of it.
+        """
+        content: BodyEssence = {
             key: value
             for key, value in body.items()
             if key not in ("apiVersion", "kind", "metadata", "status")
         }
+        essence = copy.deepcopy(content)
         metadata = body.get("metadata") or {}
         annotations = dict(metadata.get("annotations") or {})
         if annotations:
@@ -84,7 +88,8 @@ class DiffBaseStorage:
                 for key, value in annotations.items()
                 if key.partition("/")[0] not in foreign and key != _LAST_APPLIED
             }
-        kept = {"labels": metadata.get("labels"), "annotations": annotations}
+        labels = dict(metadata.get("labels") or {})
+        kept = {"labels": labels, "annotations": annotations}
         kept = {key: value for key, value in kept.items() if value}
         if kept:
             essence["metadata"] = kept
@@ -94,7 +99,6 @@ class DiffBaseStorage:
                 store(essence, path, copy.deepcopy(value))
         for path in self.ignored_fields:
             if resolve(essence, path) is not None:
-                essence = copy.deepcopy(essence)
                 remove(essence, path)
         return essence
 
