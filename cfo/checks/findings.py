@@ -24,6 +24,9 @@ What another field manager has changed, such as the replicas with ``kubectl scal
 
 APPLY: Final = f"apply the manifests: {MANIFESTS} {PIPED}"
 
+CONFIGURATION: Final = "the ConfigMap"
+"""Where remedies change settings; the report names the Helm release instead, to which the ConfigMap can belong."""
+
 MIGRATION: Final = (
     "to replace the Go operator, follow docs/migration.md, section Upgrade from the Go operator: "
     "https://github.com/project-codeflare/cfo/blob/main/docs/migration.md#upgrade-from-the-go-operator"

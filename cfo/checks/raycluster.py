@@ -21,7 +21,17 @@ from cfo.checks.components import (
     read_deployments,
     version_finding,
 )
-from cfo.checks.findings import APPLY, Finding, Subject, fail, not_needed, ok, skip, warn
+from cfo.checks.findings import (
+    APPLY,
+    CONFIGURATION,
+    Finding,
+    Subject,
+    fail,
+    not_needed,
+    ok,
+    skip,
+    warn,
+)
 from cfo.config.model import OperatorConfiguration
 from cfo.runtime import (
     GVK,
@@ -221,7 +231,7 @@ def check_domain(detected: str, configuration: OperatorConfiguration) -> Iterato
     else:
         yield warn(
             "unknown: dashboards and Ray clients are not reachable from outside the cluster",
-            "set kuberay.ingressDomain in the ConfigMap, for example to apps.example.com, and restart the operator",
+            f"set kuberay.ingressDomain in {CONFIGURATION}, for example to apps.example.com, and restart the operator",
         )
 
 
@@ -259,5 +269,5 @@ def check_ingress(
     else:
         yield warn(
             f"kuberay.ingress.className is not set, and no IngressClass is the default (IngressClasses: {others})",
-            "set kuberay.ingress.className in the ConfigMap to one of them, and restart the operator",
+            f"set kuberay.ingress.className in {CONFIGURATION} to one of them, and restart the operator",
         )

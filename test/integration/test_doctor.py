@@ -487,7 +487,14 @@ async def check_remedy_of_a_missing_role(environment: Environment, admin: Path) 
     assert f"-> apply the manifests: {command}\n" in await output()
     release = {"meta.helm.sh/release-name": "mine", "meta.helm.sh/release-namespace": NAMESPACE}
     helm = {"app.kubernetes.io/managed-by": "Helm"}
+    of_helm = {"metadata": {"annotations": release, "labels": helm}}
+    without_domain = {"config.yaml": "appwrapper: {enabled: true}"}
+    await environment.client.patch(CONFIG_MAP, KEY, {**of_helm, "data": without_domain})
     found = await output(annotations=release, labels=helm)
+    assert "set kuberay.ingressDomain in config of the Helm release mine, for example to" in found
+    of_kubectl = {field: dict.fromkeys(keys) for field, keys in of_helm["metadata"].items()}
+    await environment.client.patch(CONFIG_MAP, KEY, {"metadata": of_kubectl})
+    await write_configuration(environment, appwrapper={"enabled": True})
     command = (
         "helm upgrade mine CHART --namespace ops --reuse-values --set appwrapper.enabled=true\n"
     )

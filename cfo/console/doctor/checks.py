@@ -16,6 +16,7 @@ from cfo.api.reading import path, text, time_of
 from cfo.checks.components import parse_version, tag_of, version_of
 from cfo.checks.findings import (
     APPLY,
+    CONFIGURATION,
     MIGRATION,
     RESTART_OUTSIDE,
     Finding,
@@ -48,7 +49,6 @@ from cfo.runtime.pki import is_trusted, load_certificate, subject_names
 from cfo.summaries.conditions import condition_of, conditions_of
 from cfo.summaries.problems import completed, has_failed, pod_problems, remedy_for
 from cfo.summaries.summary import Problem
-from cfo.version import CONFIG_MAP_NAME
 from cfo.webhooks.raycluster.injection_plan import Images
 
 _SKEW_WARNING: Final = 5.0
@@ -257,10 +257,7 @@ def check_configuration(
         yield not_needed("there is no ConfigMap; the operator creates it with the defaults")
         return
     where = f"ConfigMap {installation.namespace}/{config_map['metadata']['name']}"
-    correct = "correct the ConfigMap"
-    release = helm_release(config_map)
-    if release is not None:
-        correct = f"correct config in the values of the Helm release {release.name}"
+    correct = f"correct {CONFIGURATION}"
     for warning in parsed.warnings:
         yield warn(
             f"{where}: {warning}", f"{correct}; cfo config check --strict finds all warnings"
@@ -274,7 +271,7 @@ def check_configuration(
         yield fail(
             f"{where}: an additional operator must have watchNamespaces or labelSelector; without, it reconciles the "
             "objects of all operators",
-            f"set {_part_text(lost)} in the ConfigMap, and restart the operator",
+            f"set {_part_text(lost)} in {CONFIGURATION}, and restart the operator",
         )
     missing = missing or {}
     for setting, names in missing.items():
@@ -347,7 +344,7 @@ def check_webhooks(
                 yield fail(
                     f"{fact.name} leads to Service {service}, but webhook.enabled of its operator is false: "
                     "writes of RayClusters and AppWrappers fail",
-                    f"remove webhook.enabled from the ConfigMap {CONFIG_MAP_NAME}, and restart the operator: "
+                    f"remove webhook.enabled from {CONFIGURATION}, and restart the operator: "
                     f"kubectl rollout restart --namespace {unserved} deployment/{DEPLOYMENT}",
                 )
             elif ready == 0:
@@ -547,8 +544,8 @@ def check_permissions(
     if in_absent:
         yield fail(
             f"watchNamespaces: not found, so nothing is reconciled there: {_namespaces_text(sorted(in_absent))}",
-            f"create what is missing, then {APPLY}; or remove it from watchNamespaces in the ConfigMap "
-            f"{CONFIG_MAP_NAME}, and restart the operator",
+            f"create what is missing, then {APPLY}; or remove it from watchNamespaces in "
+            f"{CONFIGURATION}, and restart the operator",
         )
     for component, all_rules in facts.missing.items():
         rules = [rule for rule in all_rules if rule.namespace not in in_absent]

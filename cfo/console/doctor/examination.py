@@ -30,6 +30,7 @@ from cfo.console.doctor.permissions import read_bound_namespaces, read_permissio
 from cfo.console.doctor.report import (
     Findings,
     assuming_defaults,
+    with_configuration,
     with_options,
     with_remedy,
     without_manifests,
@@ -53,7 +54,7 @@ from cfo.runtime import (
     UnknownKind,
 )
 from cfo.runtime.client import Unauthorized
-from cfo.version import __version__
+from cfo.version import CONFIG_MAP_NAME, __version__
 
 _TIMEOUT: Final = 20.0
 """Seconds for each check."""
@@ -144,6 +145,19 @@ async def examine(
     async def config() -> Iterable[Finding]:
         if installation.config_error is not None:
             raise installation.config_error
+        if is_go:
+            return [
+                not_needed(
+                    "the Go operator uses it; cfo config check shows how this operator would read it"
+                )
+            ]
+        if installation.config_map is None and config_name != CONFIG_MAP_NAME:
+            return [
+                fail(
+                    f"ConfigMap {namespace}/{config_name} does not exist: the operator does not start with --config",
+                    "create it (cfo config default prints a document with the defaults), or correct --config",
+                )
+            ]
         missing = await missing_namespaces(client, installation.configuration)
         return checks.check_configuration(installation, now, missing)
 
@@ -234,6 +248,9 @@ async def examine(
     findings = await _run(all_checks)
     if isinstance(installation.parsed, ConfigurationError):
         findings = assuming_defaults(findings, dependent)
+    configured = helm_release(installation.config_map)
+    if configured is not None:
+        findings = with_configuration(findings, f"config of the Helm release {configured.name}")
     if is_go:
         return without_manifests(findings, MIGRATION)
     if is_outside:

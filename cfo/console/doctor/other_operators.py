@@ -51,8 +51,8 @@ _MAX_SHOWN: Final = 10
 _STALE: Final = timedelta(minutes=1)
 _REMEDY: Final = (
     "keep one: set codeflare to Removed in the DataScienceCluster if it is Open Data Hub's, or delete the other "
-    f"installation; or give both disjoint watchNamespaces, or labelSelectors, in their ConfigMaps {CONFIG_MAP_NAME}, "
-    "and restart both"
+    f"installation; or give both disjoint watchNamespaces, or labelSelectors, in their ConfigMaps {CONFIG_MAP_NAME} "
+    "(config of a Helm release), and restart both"
 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from cfo.checks.findings import APPLY, MANIFESTS, CheckStatus, Finding, skip
+from cfo.checks.findings import APPLY, CONFIGURATION, MANIFESTS, CheckStatus, Finding, skip
 
 Findings = Mapping[str, Sequence[Finding]]
 """The findings by the name of their check."""
@@ -34,6 +34,17 @@ def with_remedy(findings: Findings, remedy: str) -> Findings:
     """Put ``remedy`` where remedies apply manifests: that of the tool that has installed the operator."""
     return {
         check: [replace(finding, remedy=finding.remedy.replace(APPLY, remedy)) for finding in found]
+        for check, found in findings.items()
+    }
+
+
+def with_configuration(findings: Findings, place: str) -> Findings:
+    """Put ``place`` where remedies change the ConfigMap: where the tool that has created it has its settings."""
+    return {
+        check: [
+            replace(finding, remedy=finding.remedy.replace(CONFIGURATION, place))
+            for finding in found
+        ]
         for check, found in findings.items()
     }
 

@@ -728,11 +728,6 @@ def test_settings_are_changed_with_the_tool_that_installed_the_operator(
     installation = Installation("ops", parsed=parse(""), deployment=installed)
     (finding,) = checks.check_images(installation, is_openshift=False)
     assert remedy in finding.remedy
-    stored = {"metadata": {"name": "config", **metadata}}
-    invalid = Installation("ops", config_map=stored, parsed=ConfigurationError("a"))
-    (finding,) = checks.check_configuration(invalid, NOW)
-    is_of_helm = "config in the values of the Helm release mine" in finding.remedy
-    assert is_of_helm is (metadata == OF_HELM)
 
 
 def test_missing_permissions_are_shown_as_rules_of_their_component() -> None:
