@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from importlib import import_module
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import click
 import yaml
@@ -31,6 +31,9 @@ def command(source: str) -> None:
 
 def _classes(source: str) -> list[type[CustomResource]]:
     name, _, attribute = source.partition(":")
+    if name.endswith(".py"):
+        module_name = ".".join(PurePath(name).with_suffix("").parts)
+        raise InvalidInput(f"{name}: must be a module, such as {module_name}")
     sys.path.insert(0, str(Path.cwd()))
     try:
         module = import_module(name)

@@ -263,6 +263,9 @@ def test_crd_command_prints_crds() -> None:
     assert crd["metadata"]["name"] == "websites.example.com"
     assert runner.invoke(cli, ["crd", f"{MODULE}:Port"]).exit_code == 2
     assert runner.invoke(cli, ["crd", "no.such.module"]).exit_code == 2
+    assert (
+        "must be a module, such as app.kinds" in runner.invoke(cli, ["crd", "app/kinds.py"]).output
+    )
 
 
 @pytest.mark.parametrize(
