@@ -482,6 +482,7 @@ def _check_children(children: Iterable[Child], owner: Object) -> None:
         ids.add(child.id)
         alternative: Child | None = child
         while alternative is not None:
+            _check_identity(alternative)
             _check_functions(alternative)
             _check_namespace(alternative, owner)
             _check_requirements(child, alternative, possible)
@@ -518,6 +519,15 @@ def _is_id(value: object) -> bool:
         return False
     gvk, key = value
     return isinstance(gvk, GVK) and isinstance(key, NamespacedName)
+
+
+def _check_identity(child: Child) -> None:
+    """Raise :class:`InvalidArgument` for a child without a field that every request for it needs."""
+    gvk, key = child.id
+    fields = {"apiVersion": gvk.version, "kind": gvk.kind, "metadata.name": key.name}
+    for field, value in fields.items():
+        if not value:
+            raise InvalidArgument(f"children: {_id_text(child.id)}: {field} is missing")
 
 
 def _check_functions(child: Child) -> None:

@@ -602,6 +602,12 @@ async def test_children_that_are_no_list_are_rejected(children: Any) -> None:
     )
 
 
+async def test_missing_name_of_a_child_is_named() -> None:
+    children = [Child.present(new_object(CONFIG_MAP, ""))]
+    with pytest.raises(ValueError, match=r"children: ConfigMap : metadata\.name is missing"):
+        await reconcile_children(new_manager().client, OWNER, children)
+
+
 async def test_missing_namespace_of_a_child_is_named() -> None:
     children = [Child.present(new_object(CONFIG_MAP, "a"))]
     with pytest.raises(ValueError, match="namespace") as caught:
