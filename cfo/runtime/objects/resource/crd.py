@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from types import ModuleType
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -13,6 +15,9 @@ from cfo.runtime.objects.resource.declaration import Declaration
 from cfo.runtime.objects.resource.schema import structural_schema, without_defaults
 from cfo.runtime.objects.unstructured import Object
 
+_FIELDS: Final = re.compile(r"(\.[A-Za-z0-9_]+)+(?=$|\[)")
+"""The first fields of a JSONPath, up to an index or a filter."""
+
 
 def custom_resource_definition(*versions: type[CustomResource]) -> Object:
     """Return the CRD of one kind; ``versions`` are its classes, the newest first.
@@ -20,7 +25,8 @@ def custom_resource_definition(*versions: type[CustomResource]) -> Object:
     They must have the same schema, because the API server changes only ``apiVersion`` when it converts an object.
 
     Raises :class:`SchemaError` if the classes do not belong to one kind, if their schemas differ, if not exactly one
-    has ``storage`` true, or if a field has no structural schema.
+    has ``storage`` true, if a field has no structural schema, or if the path of a printer column or of the scale
+    subresource leads to no field.
     """
     declarations = [_declaration_of(version) for version in versions]
     if not declarations:
@@ -142,8 +148,41 @@ def _check_status(resource: type[CustomResource]) -> None:
         ) from None
 
 
+def _check_paths(declared: Declaration, schema: Object) -> None:
+    """Raise :class:`SchemaError` for a path that leads to no field; the API server would show and count nothing."""
+    paths = {
+        f"PrinterColumn {column.name!r}": column.json_path for column in declared.printer_columns
+    }
+    if declared.scale is not None:
+        paths["Scale: spec_replicas"] = declared.scale.spec_replicas
+        paths["Scale: status_replicas"] = declared.scale.status_replicas
+        paths["Scale: label_selector"] = declared.scale.label_selector
+    for name, path in paths.items():
+        fields = _FIELDS.match(path)
+        missing = _missing_field(schema, fields[0]) if fields else None
+        if missing is not None:
+            raise SchemaError(
+                f"class {declared.kind}: {name}: {path!r}: the schema has no field {missing} there; "
+                "names are camelCase"
+            )
+
+
+def _missing_field(schema: Object, path: str) -> str | None:
+    """Return the first field of ``path`` that its parent does not have; ``None`` if all exist or can exist."""
+    node = schema
+    for name in path.split(".")[1:]:
+        properties = node.get("properties")
+        if properties is None:
+            return None
+        if name not in properties:
+            return name
+        node = properties[name]
+    return None
+
+
 def _version_entry(declared: Declaration, schema: Object) -> Object:
     """Return the entry of one version in ``spec.versions``."""
+    _check_paths(declared, schema)
     version: Object = {
         "name": declared.version,
         "served": declared.served,

@@ -157,6 +157,7 @@ class _Converter:
         if node.get("default") is not None:
             result["default"] = node["default"]
         self._convert_children(node, result, path)
+        _check_map_keys(result, path)
         if node.get("additionalProperties") is True and not is_model:
             result[_PRESERVE_UNKNOWN] = True
         if not result.get("type"):
@@ -193,6 +194,16 @@ class _Converter:
             return self.convert(_merged(self._definitions[name], node, "$ref"), path, is_model=True)
         finally:
             self._open.pop()
+
+
+def _check_map_keys(schema: Mapping[str, Any], path: tuple[str, ...]) -> None:
+    """Raise :class:`SchemaError` for a list map whose key is not the wire name of a field in its items."""
+    fields = (schema.get("items") or {}).get("properties") or {}
+    for key in schema.get("x-kubernetes-list-map-keys") or ():
+        if key not in fields:
+            raise SchemaError(
+                f"{_field(path)}: list_map: {key!r}: must be the camelCase name of a field of the items"
+            )
 
 
 def _preserved(node: Mapping[str, Any]) -> dict[str, Any]:

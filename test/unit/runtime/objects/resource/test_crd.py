@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from pydantic import (
 from typing_extensions import TypeAliasType
 
 from cfo.runtime import APIModel, CustomResource, Duration, custom_resource_definition
-from cfo.runtime.objects import IntOrString, PrinterColumn, Scale, SchemaError
+from cfo.runtime.objects import IntOrString, PrinterColumn, Scale, SchemaError, list_map
 from cfo.runtime.objects.parsers import DURATION_PATTERN
 from cfo.runtime.objects.resource.schema import structural_schema
 from test.support.website import Website, WebsiteBeta
@@ -174,6 +175,38 @@ def test_declaration_that_the_api_server_rejects_is_rejected(
     with pytest.raises(SchemaError) as caught:
         declare()
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        (
+            {"printer_columns": [PrinterColumn("Names", ".spec.short_names[0]")]},
+            "class Site: PrinterColumn 'Names': '.spec.short_names[0]': the schema has no field short_names there",
+        ),
+        (
+            {"scale": Scale(spec_replicas=".spec.size", status_replicas=".status.size")},
+            "class Site: Scale: spec_replicas: '.spec.size': the schema has no field size there",
+        ),
+    ],
+)
+def test_path_that_leads_to_no_field_is_rejected(keywords: dict[str, Any], message: str) -> None:
+    class Site(CustomResource, group="example.com", version="v1", **keywords):
+        spec: ShortSpec
+
+    with pytest.raises(SchemaError, match=re.escape(message)):
+        custom_resource_definition(Site)
+
+
+def test_key_of_a_list_map_is_the_wire_name_of_a_field() -> None:
+    class Item(APIModel):
+        host_name: str
+
+    class Items(APIModel):
+        items: Annotated[list[Item], list_map("host_name")]
+
+    with pytest.raises(SchemaError, match="items: list_map: 'host_name': must be the camelCase"):
+        structural_schema(Items)
 
 
 class Base(CustomResource):
