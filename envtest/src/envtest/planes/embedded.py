@@ -24,6 +24,7 @@ from envtest.configuration.arguments import (
     checked_flag,
     checked_gates,
     checked_port,
+    checked_seconds,
     checked_string,
     checked_token,
     optional_path,
@@ -80,6 +81,10 @@ class _Copied(NamedTuple):
     api_server: APIServer
     authority: CertificateAuthority
     context: ssl.SSLContext
+
+
+_MAX_COMMON_NAME = 64
+"""How many characters a certificate allows for a common name."""
 
 
 def _check_fields(obj: Object) -> None:
@@ -409,10 +414,15 @@ class EmbeddedServer(BaseControlPlane):
     ) -> tuple[bytes, bytes]:
         """Issue a certificate and key (PEM) that authenticate as ``user`` in ``groups``.
 
-        It expires after ``seconds`` of the plane's clock, by default after 10 years. Raises TypeError if ``groups`` are
-        not strings.
+        It expires after ``seconds`` of the plane's clock, by default after 10 years. Raises TypeError or ValueError for
+        a wrong argument: a ``user`` has 1 to 64 characters, as every common name.
         """
+        checked_string("user", user)
+        if len(user) > _MAX_COMMON_NAME:
+            raise ValueError(f"user: {user!r}: must have at most {_MAX_COMMON_NAME} characters")
         checked_groups = checked_strings("groups", groups)
+        if seconds is not None:
+            checked_seconds("seconds", seconds)
         if self._authority is None:
             raise RuntimeError(NOT_RUNNING)
         expires = None if seconds is None else self.clock.now() + timedelta(seconds=seconds)

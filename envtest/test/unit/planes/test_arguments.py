@@ -32,6 +32,23 @@ def test_groups_of_a_certificate_must_be_a_list_of_strings(
         plane.client_certificate("bob", groups)
 
 
+@pytest.mark.parametrize(
+    ("user", "seconds", "message"),
+    [
+        ("", None, "user: must not be empty"),
+        (1, None, "user: 1: must be a string"),
+        ("a" * 65, None, "user: 'a+': must have at most 64 characters"),
+        ("a", -1, "seconds: -1: must be a number of seconds, 0 or more"),
+        ("a", "60", "seconds: '60': must be a number of seconds, 0 or more"),
+    ],
+)
+def test_wrong_arguments_of_a_certificate_are_reported(
+    plane: EmbeddedControlPlane, user: Any, seconds: Any, message: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        plane.client_certificate(user, seconds=seconds)
+
+
 def test_command_of_an_operator_must_be_a_list_of_strings() -> None:
     with pytest.raises(TypeError, match=r"command: 'python operator.py': must be a sequence"):
         OperatorCommand("python operator.py")
