@@ -78,7 +78,8 @@ class DiffBaseStorage:
             for key, value in body.items()
             if key not in ("apiVersion", "kind", "metadata", "status")
         }
-        essence = copy.deepcopy(content)
+        # deepcopy fails for objects with several hundred levels, which users can create.
+        essence: BodyEssence = orjson.loads(_encode(content))
         metadata = body.get("metadata") or {}
         annotations = dict(metadata.get("annotations") or {})
         if annotations:
