@@ -138,6 +138,7 @@ _STEPS = {
     "cfo.runtime.client.recorded_requests": "sends requests, and stores the responses in the cache",
     "cfo.runtime.client.discovery": "finds resource and path of the kind",
     "cfo.runtime.client.children": "creates, or checks owner and uid before a change",
+    "cfo.runtime.client.unread_errors": "collects errors of children, to report those that nothing reads",
     "cfo.runtime.client.apply": "ends the way if nothing would change",
     "cfo.runtime.client.transport": "credentials, retries; lets only the leader write",
     "cfo.runtime.objects.unstructured": "reads metadata of plain dicts",

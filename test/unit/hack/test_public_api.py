@@ -14,7 +14,9 @@ def test_list_has_every_public_name_with_its_signature() -> None:
     }
     modules = {"field", "logs"}
     assert set(cfo.runtime.__all__) - modules <= names
-    is_deleting = "def objects.unstructured.is_deleting(obj: Mapping[str, Any] | TypedObject) -> bool"
+    is_deleting = (
+        "def objects.unstructured.is_deleting(obj: Mapping[str, Any] | TypedObject) -> bool"
+    )
     assert is_deleting in lines
     assert "def objects.field.required(path: Path | str, detail: str='') -> FieldError" in lines
     assert any(
