@@ -195,7 +195,11 @@ async def wait_until_released(environment: AppWrapperEnvironment) -> str:
 
     async def is_finished() -> bool:
         (workload,) = await environment.client.list(WORKLOAD, namespace="ns")
-        return is_true(workload["status"]["conditions"], "Finished")
+        if is_true(workload["status"]["conditions"], "Finished"):
+            return True
+        # Pods that the cache leaves out are listed again after half a minute.
+        await environment.skip_to_next_timer()
+        return False
 
     await eventually(is_finished, "the Workload is finished")
     unhealthy = find_condition(found["status"]["conditions"], "Unhealthy") or {}
