@@ -34,6 +34,7 @@ from cfo.runtime.objects import format_duration
 
 _MAX_JOB_BACKOFF: Final = timedelta(minutes=10)
 """The longest delay after which the controller of Jobs replaces a failed pod (kube-controller-manager)."""
+
 _USUAL_CREATION: Final = timedelta(seconds=10)
 """How long the controllers of components usually need at most until they have created the pods."""
 

@@ -248,7 +248,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         if decision.remove_finalizer and self.reservations is not None:
             await self.reservations.release(wrapper)
         if is_deleting(wrapper):
-            # Its deletion is stored. Its user can change it all the time, so that no write of the status succeeds.
+            # Its deletion is stored. Its user can change it all the time, which delays each write of the status.
             try:
                 await self._delete(wrapper, decision)
             except Exception:

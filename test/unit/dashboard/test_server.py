@@ -287,7 +287,8 @@ async def test_stream_ends_after_its_lifetime(monkeypatch: pytest.MonkeyPatch) -
 
 async def test_failure_to_watch_is_retried(overview: FakeOverview) -> None:
     clock = FakeClock()
-    working, overview.snapshot = overview.snapshot, None  # type: ignore[method-assign, assignment]
+    working = overview.snapshot
+    overview.snapshot = None  # type: ignore[method-assign, assignment]
     async with running_dashboard(overview, clock=clock) as dashboard:
         async with dashboard.request("/stream") as response:
             assert response.status == 503

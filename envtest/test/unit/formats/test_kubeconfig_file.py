@@ -46,7 +46,8 @@ def test_file_with_other_content_is_not_overwritten(tmp_path: Path, content: str
 
 
 def test_absent_empty_and_own_files_are_written_for_their_owner_only(tmp_path: Path) -> None:
-    absent, empty = tmp_path / "config", tmp_path / "empty"
+    absent = tmp_path / "config"
+    empty = tmp_path / "empty"
     empty.touch(mode=0o644)
     for path in (absent, empty, absent):
         write_kubeconfig(path, own_kubeconfig())
