@@ -24,7 +24,8 @@ from cfo.runtime.objects.unstructured import (
 )
 from cfo.runtime.process import function_errors
 from cfo.runtime.process.arguments import wrong_result
-from cfo.runtime.process.printable import described
+from cfo.runtime.process.logged_stacks import LoggedStacks
+from cfo.runtime.process.printable import described, printable
 from cfo.runtime.webhook.admission import (
     AdmissionRequest,
     AdmissionResponse,
@@ -185,11 +186,13 @@ def denial(error: Exception, request: AdmissionRequest) -> AdmissionResponse | N
             return None
 
 
-async def respond(handler: Handler, request: AdmissionRequest) -> tuple[AdmissionResponse, bool]:
+async def respond(
+    handler: Handler, request: AdmissionRequest, stacks: LoggedStacks
+) -> tuple[AdmissionResponse, bool]:
     """Return the handler's response, and whether it failed unexpectedly.
 
-    An exception that is not a denial (see :func:`denial`) is logged, and becomes a response with code 500. Raises
-    :class:`~cfo.runtime.webhook.worker.TooManyReviews`.
+    An exception that is not a denial (see :func:`denial`) is logged, with its stack trace unless ``stacks`` has it, and
+    becomes a response with code 500. Raises :class:`~cfo.runtime.webhook.worker.TooManyReviews`.
     """
     failed = False
     try:
@@ -199,9 +202,14 @@ async def respond(handler: Handler, request: AdmissionRequest) -> tuple[Admissio
     except Exception as error:  # noqa: BLE001 - an error in a webhook must not stop the server
         denied_response = denial(error, request)
         failed = denied_response is None
-        response = denied_response or errored(500, f"the webhook failed: {described(error)}")
+        problem = printable(described(error))
+        response = denied_response or errored(500, f"the webhook failed: {problem}")
         if failed:
-            _log.error("Webhook failed", error=described(error), exc_info=error)
+            _log.error(
+                "Webhook failed",
+                error=problem,
+                exc_info=error if stacks.is_first(error) else None,
+            )
             key = NamespacedName(request.namespace, request.name)
             function_errors.report(error, f"webhook for {request.kind.kind} {key}")
     warnings = dict.fromkeys((*request.warnings, *response.warnings))

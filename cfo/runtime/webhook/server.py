@@ -32,6 +32,7 @@ from cfo.runtime.process import function_errors
 from cfo.runtime.process.clock import Clock, SystemClock, first_of
 from cfo.runtime.process.endpoint import parse_bind_address
 from cfo.runtime.process.listener import Listener, bind_socket, server_options
+from cfo.runtime.process.logged_stacks import LoggedStacks
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, denied, errored
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.metrics import WebhookMetrics
@@ -129,6 +130,7 @@ class WebhookServer:
         self._stopping = anyio.Event()
         self._draining = False
 
+        self._stacks = LoggedStacks()
         self._worker = ReviewWorker()
         self._bodies = RequestBodies()
         self._reviews = Shares(MAX_REVIEWS, "reviews in flight")
@@ -312,7 +314,7 @@ class WebhookServer:
         ):
             try:
                 async with asyncio.timeout_at(deadline):
-                    response, failed = await respond(webhook.handler, review)
+                    response, failed = await respond(webhook.handler, review, self._stacks)
                 if failed:
                     self._metrics.panics.inc()
             except TimeoutError:

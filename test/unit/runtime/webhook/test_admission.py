@@ -11,14 +11,18 @@ from typing import Any
 import jsonpatch
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
 from cfo.runtime.client.errors import Conflict
 from cfo.runtime.objects.field import FieldErrors, forbidden, invalid, required
 from cfo.runtime.objects.unstructured import GVK, GVR, Object
+from cfo.runtime.process.logged_stacks import LoggedStacks
+from cfo.runtime.webhook import review_handlers
 from cfo.runtime.webhook.admission import (
     AdmissionRequest,
     AdmissionResponse,
     Denied,
+    Handler,
     InvalidObject,
     Operation,
     UserInfo,
@@ -36,7 +40,7 @@ from cfo.runtime.webhook.review import (
     read_review,
     write_review,
 )
-from cfo.runtime.webhook.review_handlers import DefaultingHandler, ValidatingHandler, respond
+from cfo.runtime.webhook.review_handlers import DefaultingHandler, ValidatingHandler
 
 WIDGET = GVK("acme.io", "v1", "Widget")
 
@@ -400,6 +404,10 @@ def test_json_patch_contains_only_the_changes() -> None:
     assert json_patch(old, deepcopy(old)) == []
 
 
+async def respond(handler: Handler, request: AdmissionRequest) -> tuple[AdmissionResponse, bool]:
+    return await review_handlers.respond(handler, request, LoggedStacks())
+
+
 class WidgetWebhook:
     """A defaulter and validator of widgets, with sync and async methods, which can fail with ``error``."""
 
@@ -529,6 +537,22 @@ async def test_any_other_error_is_an_internal_error_of_the_webhook(handler: Any)
     )
     assert failed
     assert response == errored(500, "the webhook failed: IndexError: list index out of range")
+
+
+async def test_stack_trace_of_a_webhook_is_logged_once_for_many_requests() -> None:
+    class Mistaken(WidgetWebhook):
+        def default(self, obj: Object, request: AdmissionRequest) -> None:
+            del obj["spec"]["colour"]
+
+    handler = DefaultingHandler(Mistaken(), WIDGET)
+    stacks = LoggedStacks()
+    with capture_logs() as lines:
+        for _ in range(2):
+            await review_handlers.respond(handler, request(), stacks)
+    first, second = lines
+    assert isinstance(first["exc_info"], KeyError)
+    assert second["exc_info"] is None
+    assert second["error"] == "KeyError: 'colour'"
 
 
 @pytest.mark.parametrize("result", ["text", False, True, 0, {"a": 1}, [1]])
