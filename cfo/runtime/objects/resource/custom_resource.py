@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -46,7 +46,13 @@ from cfo.runtime.objects.unstructured import (
     require_key,
 )
 
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
 _MAX_ERRORS = 20
+
+_PREFIXES: Final = {"value_error": "Value error, ", "assertion_error": "Assertion failed, "}
+"""What pydantic writes before the message of a :class:`ValueError` or an ``assert`` in a validator."""
 
 
 class OwnerReference(APIModel):
@@ -247,5 +253,11 @@ def _field_errors(error: ValidationError, root: str = "") -> list[FieldError]:
         if detail["type"] == "missing":
             found.append(required(path))
         else:
-            found.append(invalid(path, detail["input"], detail["msg"]))
+            found.append(invalid(path, detail["input"], _message(detail)))
     return found
+
+
+def _message(detail: ErrorDetails) -> str:
+    """Return the message of an error; of one that the code of a class raised, only what that code says."""
+    prefix = _PREFIXES.get(detail["type"], "")
+    return detail["msg"].removeprefix(prefix) or "is not valid"

@@ -6,9 +6,11 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from pydantic import field_validator
 
 from cfo.runtime import (
     CustomResource,
+    Int32,
     NamespacedName,
     ObjectMeta,
     TerminalError,
@@ -125,6 +127,33 @@ def test_invalid_object_is_reported_with_the_paths_of_its_fields() -> None:
     }
     assert str(raised.value).startswith("Website default/a: [")
     assert "spec.html: Required value" in str(raised.value)
+
+
+def test_error_of_a_validator_has_only_the_words_of_its_author() -> None:
+    class Backup(CustomResource, group="example.com", version="v1"):
+        days: Int32 = 1
+        name: str = "daily"
+
+        @field_validator("days")
+        @classmethod
+        def check_days(cls, days: int) -> int:
+            if days < 1:
+                raise ValueError("must be at least one day")
+            return days
+
+        @field_validator("name")
+        @classmethod
+        def check_name(cls, name: str) -> str:
+            if not name:
+                raise AssertionError
+            return name
+
+    with pytest.raises(InvalidResource) as raised:
+        Backup.decode({**website(), "kind": "Backup", "days": 0, "name": ""})
+    assert str(raised.value) == (
+        "Backup default/a: [days: Invalid value: 0: must be at least one day, "
+        'name: Invalid value: "": is not valid]'
+    )
 
 
 def test_object_of_another_kind_is_rejected() -> None:
