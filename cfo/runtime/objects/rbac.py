@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
+from cfo.runtime.process.arguments import require_type
+
 READ = ("get", "list", "watch")
 """The RBAC verbs that an informer requires."""
 
@@ -53,9 +55,10 @@ class Rule:
     ``resource_names`` limits the rule to objects of these names, ``namespace`` to one namespace (the rule then belongs
     in a Role). One resource, verb or name may be a string.
 
-    Raises :class:`ValueError` without resources or verbs, for a version or ``core`` as group, for a kind as resource,
-    for several of them in one string, for a verb that Kubernetes never asks for in a group of its own, and for one that
-    looks mistyped. Other verbs are allowed in the groups of other APIs.
+    Raises :class:`ValueError` without resources or verbs, for a version or ``core`` as group, for a kind or a singular
+    name as resource, for several of them in one string, for a verb that Kubernetes never asks for in a group of its
+    own, and for one that looks mistyped. Other verbs are allowed in the groups of other APIs. Raises
+    :class:`TypeError` for what is no string.
 
     .. _PolicyRule: https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/role-v1/
     """
@@ -75,6 +78,8 @@ class Rule:
         *,
         namespace: str = "",
     ) -> None:
+        require_type("Rule: group", group, str, "an API group, such as apps; that of core is empty")
+        require_type("Rule: namespace", namespace, str, "the name of a namespace")
         names = _strings("resources", resources)
         allowed = _strings("verbs", verbs)
         if not names or not allowed:
@@ -92,6 +97,11 @@ class Rule:
                 raise ValueError(
                     f"rule for group {group!r}: resource {resource!r:.200}: must be one resource in lower case, such "
                     "as deployments"
+                )
+            if _is_singular(group, resource):
+                raise ValueError(
+                    f"rule for group {group!r}: resource {resource!r:.200}: must be the plural name, such as "
+                    "deployments"
                 )
         for verb in allowed:
             _check_verb(group, verb)
@@ -119,12 +129,21 @@ def _check_verb(group: str, verb: str) -> None:
     raise ValueError(message)
 
 
+def _is_singular(group: str, resource: str) -> bool:
+    """Return whether no API server has ``resource``: all names of Kubernetes are plurals, except those of metrics."""
+    if not _is_of_kubernetes(group) or group.endswith(".metrics.k8s.io"):
+        return False
+    name = resource.partition("/")[0]
+    return not name.endswith(("s", "*"))
+
+
 def _is_of_kubernetes(group: str) -> bool:
     return "." not in group or group.endswith(".k8s.io")
 
 
 def _strings(name: str, values: str | Iterable[str]) -> tuple[str, ...]:
     """Return what the parameter ``name`` of a rule got. Raises :class:`TypeError` unless it is strings."""
+    require_type(f"Rule: {name}", values, Iterable, "a string or a list of strings")
     found = (values,) if isinstance(values, str) else tuple(values)
     for value in found:
         if not isinstance(value, str):

@@ -289,6 +289,14 @@ def wrong(value: object) -> Any:
             ),
         ),
         (
+            lambda: Rule(wrong(None), "deployments", "get"),
+            "Rule: group: None: must be an API group, such as apps; that of core is empty",
+        ),
+        (
+            lambda: Rule("apps", wrong(None), "get"),
+            "Rule: resources: None: must be a string or a list of strings",
+        ),
+        (
             lambda: FieldErrors(wrong("text")),
             "FieldErrors: 't': must be a FieldError, such as field.invalid(path, value, detail)",
         ),

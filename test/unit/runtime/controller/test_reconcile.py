@@ -35,9 +35,9 @@ def test_rules_of_one_resource_and_resources_with_equal_verbs_are_merged() -> No
 
 def test_declaration_order_does_not_change_policy_rules() -> None:
     rules = [
-        Rule("b", "y", "get"),
-        Rule("a", "x", "list"),
-        Rule("a", "w", "get"),
+        Rule("b", "ys", "get"),
+        Rule("a", "xs", "list"),
+        Rule("a", "ws", "get"),
         Rule("", "pods", "get", ["p"]),
     ]
     assert policy_rules(rules) == policy_rules(reversed(rules))
@@ -76,6 +76,7 @@ def test_rule_requires_resources_and_verbs(
         ("apps", "Deployment", "resource 'Deployment': must be one resource in lower case"),
         ("apps", "deployments,pods", "resource 'deployments,pods': must be one resource"),
         ("apps", "", "resource '': must be one resource"),
+        ("apps", "deployment/scale", "resource 'deployment/scale': must be the plural name"),
     ],
 )
 def test_rule_that_can_never_apply_is_rejected(group: str, resource: str, reason: str) -> None:
@@ -115,6 +116,14 @@ def test_verb_that_no_api_server_uses_is_rejected(group: str, verb: str, end: st
 )
 def test_verbs_of_some_resources_are_accepted(group: str, verb: str) -> None:
     assert Rule(group, "things", verb).verbs == (verb,)
+
+
+@pytest.mark.parametrize(
+    ("group", "resource"),
+    [("example.com", "equipment"), ("custom.metrics.k8s.io", "latency"), ("apps", "*/scale")],
+)
+def test_names_that_are_no_plurals_are_accepted_where_they_exist(group: str, resource: str) -> None:
+    assert Rule(group, resource, "get").resources == (resource,)
 
 
 def test_one_name_of_a_rule_may_be_a_string() -> None:
