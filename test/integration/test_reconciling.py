@@ -168,8 +168,9 @@ async def test_finalizer_is_added_before_work_and_removed_after_cleanup(
             await set_finalizer(client, created, FINALIZER, present=True)
         await set_finalizer(client, stored, "other.example.com/x", present=False)
         assert await set_finalizer(client, stored, FINALIZER, present=True) is None
-    with pytest.raises(ValueError, match="qualified name"):
-        Finalizer(client, "cleanup")
+    for name in ("cleanup", "Example.com/x", "example.com/", "example.com/a b", "a.com/b/c"):
+        with pytest.raises(ValueError, match=f"finalizer: '{name}': must be a domain"):
+            Finalizer(client, name)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from cfo.runtime.objects.unstructured import (
     to_object,
     uid_of,
 )
-from cfo.runtime.process.arguments import InvalidArgument, wrong_result
+from cfo.runtime.process.arguments import wrong_result
+from cfo.runtime.process.strings import require_qualified_name
 
 T = TypeVar("T", bound=Object | TypedObject)
 
@@ -98,18 +99,14 @@ class Finalizer:
     """A finalizer of one controller: added before the first work, removed after the cleanup.
 
     ``name`` is a qualified name such as ``example.com/bucket``. The controller needs the permission to patch the
-    objects. Raises :class:`ValueError` for a name without a domain, which the API server rejects, and
+    objects. Raises :class:`ValueError` for a name that the API server rejects, such as one without a domain, and
     :class:`TypeError` for a name that is no string.
     """
 
     def __init__(self, client: Client, name: str) -> None:
         if not isinstance(name, str):
             raise TypeError(f"Finalizer(client, name): name: {name!r:.200}: must be a string")
-        domain, slash, rest = name.partition("/")
-        if not (slash and domain and rest):
-            raise InvalidArgument(
-                f"finalizer {name!r}: must be a qualified name such as example.com/cleanup"
-            )
+        require_qualified_name("finalizer", name)
         self.client = client
         self.name = name
 

@@ -6,8 +6,14 @@ import re
 from collections.abc import Collection
 from typing import Final
 
+from cfo.runtime.process.arguments import InvalidArgument
+
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+
+_MAX_DOMAIN: Final = 253
+_DOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME_IN_DOMAIN: Final = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 
 
 def require_list(name: str, values: object) -> None:
@@ -40,4 +46,15 @@ def require_object_name(name: str, value: str) -> None:
     if not _OBJECT_NAME.fullmatch(value):
         raise ValueError(
             f"{name}: {value!r:.200}: must be the name of an object: up to 253 lower-case letters, digits, - and ."
+        )
+
+
+def require_qualified_name(name: str, value: str) -> None:
+    """Raise :class:`ValueError` if ``value``, which the parameter ``name`` got, is not a domain, a slash and a name."""
+    domain, slash, rest = value.partition("/")
+    is_domain = len(domain) <= _MAX_DOMAIN and _DOMAIN.fullmatch(domain) is not None
+    if not (slash and is_domain and _NAME_IN_DOMAIN.fullmatch(rest)):
+        raise InvalidArgument(
+            f"{name}: {value!r:.200}: must be a domain in lower case, a slash, and up to 63 letters, digits, -, _ and "
+            "., such as example.com/cleanup"
         )
