@@ -961,6 +961,21 @@ async def test_child_is_not_reported_if_another_informer_selects_it_or_owns_is_n
     assert warnings_of(lines) == []
 
 
+async def test_children_of_a_kind_without_owns_are_logged_once(world: World) -> None:
+    manager = Manager(world.client.transport)
+    Builder(manager, "owner").for_(CONFIG_MAP).complete(UnusedReconciler())
+    children = [Child.present(service_account(name)) for name in ("a", "b")]
+    with function_errors.collected() as found, capture_logs() as lines:
+        for _ in range(2):
+            await reconcile_children(manager.client, world.owner, children)
+    message = (
+        "ServiceAccount default/a: no controller watches this kind: its changes and its deletion are not seen; add "
+        "owns(ServiceAccount.v1) to the controller of ConfigMap"
+    )
+    assert warnings_of(lines) == [message]
+    assert not found.errors
+
+
 class ForgetfulReconciler:
     """Writes two children that the API server refuses, and reads only the results of the first one."""
 

@@ -118,7 +118,7 @@ class Cache(ClientCache):
         self._owned: set[tuple[str, str, GVK]] = set()
         """The group and kind of an owner, and the kind of children whose events its controller expects."""
         self._unselected: set[tuple[str, str, GVK]] = set()
-        """Those of which a child that no informer selects was reported."""
+        """Those of which a child that no informer has was reported."""
         self._uncertain: OrderedDict[tuple[GVK, NamespacedName], None] = OrderedDict()
 
     # Informers.
@@ -325,11 +325,25 @@ class Cache(ClientCache):
     def check_child(
         self, owner: GVK, gvk: GVK, key: NamespacedName, labels: Mapping[str, str]
     ) -> None:
-        """Log once for a kind, and fail the test, if no informer selects a child whose events a controller expects."""
+        """Log once for a kind if no informer has a child of an owner that a controller reconciles.
+
+        A child that the selector of ``owns`` leaves out also fails the test. One of a kind that nothing watches does
+        not, because a program may do without its events.
+        """
         kinds = (owner.group, owner.kind, gvk)
-        if kinds not in self._owned or kinds in self._unselected:
+        if kinds in self._unselected:
             return
         selections = [informer.selection for informer in self._of_kind.get(gvk, ())]
+        if not selections and self._of_kind.get(owner):
+            self._unselected.add(kinds)
+            message = (
+                f"{gvk.kind} {key}: no controller watches this kind: its changes and its deletion are not seen; add "
+                f"owns({gvk}) to the controller of {owner.kind}"
+            )
+            _log.warning("Child is not watched", error=message)
+            return
+        if kinds not in self._owned:
+            return
         if any(selection.covers(key, labels) for selection in selections):
             return
         self._unselected.add(kinds)

@@ -82,7 +82,7 @@ class ClientCache:
     def check_child(
         self, owner: GVK, gvk: GVK, key: NamespacedName, labels: Mapping[str, str]
     ) -> None:
-        """Report that no informer selects a child of ``owner``, if a controller expects events of such children."""
+        """Report that no informer has a child of ``owner``, if a controller reconciles such owners."""
 
     def record_write(self, gvk: GVK, response: bytes) -> None:
         """Store the API server's response to a write (or a quorum read), which is one complete object.
