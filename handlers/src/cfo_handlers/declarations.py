@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
 from cfo_handlers.diffs import FieldPath
@@ -50,8 +52,11 @@ class Handler:
     calls; as in kopf, the first call counts. ``backoff``: seconds before the call after an exception. ``None``: no
     limit, or the default.
 
-    Class variables: ``thread_pool`` names the pool in which functions that are not coroutine functions run, and
-    ``stores_result`` is whether results are put into the status of the object.
+    Class variables: ``thread_pool`` names the pool in which functions that are not coroutine functions run,
+    ``stores_result`` is whether results are put into the status of the object, and ``own_fields`` are those that only
+    the decorator sets.
+
+    Raises :class:`TypeError` for a value of another type.
     """
 
     fn: Function
@@ -65,6 +70,13 @@ class Handler:
     default_errors: ClassVar[ErrorsMode] = ErrorsMode.TEMPORARY
     thread_pool: ClassVar[str] = "handlers"
     stores_result: ClassVar[bool] = False
+    own_fields: ClassVar[frozenset[str]] = frozenset({"fn"})
+
+    def __post_init__(self) -> None:
+        _check_errors(self.errors)
+        _check_number("timeout", self.timeout, "a number of seconds")
+        _check_number("backoff", self.backoff, "a number of seconds")
+        _check_number("retries", self.retries, "a number of calls")
 
     def __str__(self) -> str:
         return f"{self.title} {self.id!r}"
@@ -76,6 +88,7 @@ class ActivityHandler(Handler):
 
     activity: Activity
     title: ClassVar[str] = "Activity"
+    own_fields: ClassVar[frozenset[str]] = frozenset({"fn", "activity"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +104,16 @@ class ResourceHandler(Handler):
     when: Function | None = None
     field: FieldPath = ()
     value: Any = None
+    own_fields: ClassVar[frozenset[str]] = frozenset({"fn", "selector"})
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.field and self._filters_values:
             raise TypeError("the filters value, old and new need a field")
         _check_filters("labels", self.labels)
         _check_filters("annotations", self.annotations)
+        if self.when is not None and not callable(self.when):
+            raise TypeError(f"when: {self.when!r:.200}: must be a function")
 
     @property
     def _filters_values(self) -> bool:
@@ -104,8 +121,25 @@ class ResourceHandler(Handler):
         return self.value is not None
 
 
+def _check_errors(errors: object) -> None:
+    if errors is not None and not isinstance(errors, ErrorsMode):
+        modes = ", ".join(f"ErrorsMode.{mode.name}" for mode in ErrorsMode)
+        raise TypeError(f"errors: {errors!r:.200}: must be one of {modes}")
+
+
+def _check_number(name: str, value: object, allowed: str) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name}: {value!r:.200}: must be {allowed}")
+
+
 def _check_filters(name: str, filters: MetaFilter | None) -> None:
-    if filters is not None and None in filters.values():
+    if filters is None:
+        return
+    if not isinstance(filters, Mapping):
+        raise TypeError(f"{name}: {filters!r:.200}: must be a dict, such as {{'app': 'web'}}")
+    if None in filters.values():
         raise ValueError(f"{name}: None is not a filter: use PRESENT or ABSENT")
 
 
@@ -142,6 +176,17 @@ class ChangingHandler(ResourceHandler):
     old: Any = None
     new: Any = None
     stores_result: ClassVar[bool] = True
+    own_fields: ClassVar[frozenset[str]] = frozenset(
+        {
+            "fn",
+            "selector",
+            "reason",
+            "initial",
+            "runs_while_deleting",
+            "needs_finalizer",
+            "needs_change",
+        }
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -192,6 +237,11 @@ class TimerHandler(BackgroundHandler):
     sharp: bool | None = None
     title: ClassVar[str] = "Timer"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_number("interval", self.interval, "a number of seconds")
+        _check_number("idle", self.idle, "a number of seconds")
+
 
 @dataclass(frozen=True, kw_only=True)
 class WebhookHandler(ResourceHandler):
@@ -213,6 +263,7 @@ class WebhookHandler(ResourceHandler):
     title: ClassVar[str] = "Webhook"
     default_errors: ClassVar[ErrorsMode] = ErrorsMode.PERMANENT
     thread_pool: ClassVar[str] = "admission"
+    own_fields: ClassVar[frozenset[str]] = frozenset({"fn", "selector", "mutating"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -232,6 +283,32 @@ class WebhookHandler(ResourceHandler):
         if self.mutating:
             return frozenset({"CREATE", "UPDATE"})
         return _OPERATIONS
+
+
+def keywords_of(handler: type[Handler]) -> list[str]:
+    """Return the keywords of decorators that declare such handlers."""
+    return [each.name for each in fields(handler) if each.name not in handler.own_fields]
+
+
+def require_keywords(decorator: str, given: Iterable[str], allowed: Collection[str]) -> None:
+    """Raise :class:`TypeError` for a keyword in ``given`` that is not ``allowed``."""
+    for keyword in given:
+        if keyword in allowed:
+            continue
+        similar = get_close_matches(keyword, allowed, n=1)
+        hint = f"; did you mean {similar[0]}?" if similar else ""
+        raise TypeError(
+            f"{decorator}: keyword {keyword}: must be one of {', '.join(sorted(allowed))}{hint}"
+        )
+
+
+@contextmanager
+def errors_of(decorator: str) -> Iterator[None]:
+    """Let errors about the arguments of a decorator begin with its name."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{decorator}: {error}") from None
 
 
 def handler_id(

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cfo_handlers.causes import Cause, ObjectCause
-from cfo_handlers.declarations import ChangingHandler, Handler, handler_id, unwrapped
+from cfo_handlers.declarations import (
+    ChangingHandler,
+    Handler,
+    errors_of,
+    handler_id,
+    keywords_of,
+    require_keywords,
+    unwrapped,
+)
 from cfo_handlers.diffs import FieldSpec, parse_field
 from cfo_handlers.errors import (
     ErrorsMode,
@@ -215,15 +223,17 @@ def subhandler(
     changes.
     """
     invocation, parent = _current()
+    require_keywords("subhandler", settings, keywords_of(ChangingHandler))
 
     def decorator(fn: FunctionT) -> FunctionT:
-        handler = ChangingHandler(
-            fn=fn,
-            id=handler_id(fn, id, parent_id=parent.id),
-            field=parse_field(field),
-            needs_change=parent.needs_change,
-            **settings,
-        )
+        with errors_of("subhandler"):
+            handler = ChangingHandler(
+                fn=fn,
+                id=handler_id(fn, id, parent_id=parent.id),
+                field=parse_field(field),
+                needs_change=parent.needs_change,
+                **settings,
+            )
         invocation.subhandlers.append(handler)
         return fn
 

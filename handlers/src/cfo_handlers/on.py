@@ -1,8 +1,11 @@
-"""The decorators that declare handlers, with the names and parameters of kopf."""
+"""The decorators that declare handlers, with the names and parameters of kopf.
+
+Errors about wrong arguments name the decorator, and the keywords that it has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Protocol, TypeVar
 
 from cfo_handlers.declarations import (
@@ -12,13 +15,15 @@ from cfo_handlers.declarations import (
     DaemonHandler,
     Handler,
     IndexHandler,
-    OperatorRegistry,
     Reason,
     TimerHandler,
     WatchingHandler,
     WebhookHandler,
+    errors_of,
     get_default_registry,
     handler_id,
+    keywords_of,
+    require_keywords,
 )
 from cfo_handlers.diffs import FieldSpec, parse_field
 from cfo_handlers.errors import ErrorsMode
@@ -36,15 +41,27 @@ class Decorator(Protocol):
 
 
 def _decorator(
-    new_handler: Callable[..., Handler],
+    name: str,
+    new_handler: type[Handler],
+    settings: dict[str, Any],
     *,
-    id: str | None = None,  # noqa: A002 - the parameters are kopf's
+    others: Collection[str] = (),
     suffix: str = "",
-    registry: OperatorRegistry | None = None,
-    **settings: Any,
+    **fixed: Any,
 ) -> Decorator:
+    """Return the decorator ``name``, whose handlers have the fields ``fixed``.
+
+    ``settings`` are the keywords that it was given, except ``others``, which it has, too. Raises :class:`TypeError` for
+    a keyword that it does not have.
+    """
+    require_keywords(name, settings, [*keywords_of(new_handler), *others, "registry"])
+    given_id = settings.pop("id", None)
+    registry = settings.pop("registry", None)
+
     def decorator(fn: FunctionT) -> FunctionT:
-        handler = new_handler(fn=fn, id=handler_id(fn, id, field=suffix), **settings)
+        with errors_of(name):
+            handler_name = handler_id(fn, given_id, field=suffix)
+            handler = new_handler(fn=fn, id=handler_name, **fixed, **settings)
         (get_default_registry() if registry is None else registry).append(handler)
         return fn
 
@@ -57,37 +74,50 @@ def startup(**settings: Any) -> Decorator:
     The keywords of this and of the other functions for the whole operator are ``id``, ``param``, ``errors``,
     ``timeout``, ``retries``, ``backoff`` and ``registry``.
     """
-    return _decorator(ActivityHandler, activity=Activity.STARTUP, **settings)
+    return _decorator("on.startup", ActivityHandler, settings, activity=Activity.STARTUP)
 
 
 def cleanup(**settings: Any) -> Decorator:
     """Call the function when the operator stops."""
-    return _decorator(ActivityHandler, activity=Activity.CLEANUP, **settings)
+    return _decorator("on.cleanup", ActivityHandler, settings, activity=Activity.CLEANUP)
 
 
 def login(**settings: Any) -> Decorator:
     """Call the function for the credentials, which it returns as a ``ConnectionInfo``."""
-    return _decorator(ActivityHandler, activity=Activity.LOGIN, **settings)
+    return _decorator("on.login", ActivityHandler, settings, activity=Activity.LOGIN)
 
 
 def probe(*, errors: ErrorsMode = ErrorsMode.IGNORED, **settings: Any) -> Decorator:
     """Call the function once for a value of the liveness endpoint."""
-    return _decorator(ActivityHandler, activity=Activity.PROBE, errors=errors, **settings)
+    settings["errors"] = errors
+    return _decorator("on.probe", ActivityHandler, settings, activity=Activity.PROBE)
 
 
 def _for_resource(
-    new_handler: Callable[..., Handler],
+    name: str,
+    new_handler: type[Handler],
     resource: tuple[Any, ...],
+    settings: dict[str, Any],
     *,
-    field: FieldSpec = None,
-    **settings: Any,
+    others: Collection[str] = (),
+    **fixed: Any,
 ) -> Decorator:
-    selector = Selector.of(
-        resource, **{name: settings.pop(name, None) for name in _SELECTOR_FIELDS}
-    )
-    path = parse_field(field)
+    """Return the decorator ``name`` for a resource; see :func:`_decorator`."""
+    selected = {each: settings.pop(each, None) for each in _SELECTOR_FIELDS}
+    with errors_of(name):
+        selector = Selector.of(resource, **selected)
+        path = parse_field(settings.pop("field", None))
     suffix = "" if new_handler is IndexHandler else ".".join(path)
-    return _decorator(new_handler, selector=selector, field=path, suffix=suffix, **settings)
+    return _decorator(
+        name,
+        new_handler,
+        settings,
+        others=(*_SELECTOR_FIELDS, *others),
+        suffix=suffix,
+        selector=selector,
+        field=path,
+        **fixed,
+    )
 
 
 def resume(*resource: Any, deleted: bool | None = None, **settings: Any) -> Decorator:
@@ -99,19 +129,30 @@ def resume(*resource: Any, deleted: bool | None = None, **settings: Any) -> Deco
     the filters ``labels``, ``annotations``, ``when``, ``field`` and ``value``, and ``registry``.
     """
     return _for_resource(
-        ChangingHandler, resource, initial=True, runs_while_deleting=bool(deleted), **settings
+        "on.resume",
+        ChangingHandler,
+        resource,
+        settings,
+        others=["deleted"],
+        initial=True,
+        runs_while_deleting=bool(deleted),
     )
 
 
 def create(*resource: Any, **settings: Any) -> Decorator:
     """Call the function for each new object."""
-    return _for_resource(ChangingHandler, resource, reason=Reason.CREATE, **settings)
+    return _for_resource("on.create", ChangingHandler, resource, settings, reason=Reason.CREATE)
 
 
 def update(*resource: Any, **settings: Any) -> Decorator:
     """Call the function for each changed object; ``old`` and ``new`` are filters of the values of ``field``."""
     return _for_resource(
-        ChangingHandler, resource, reason=Reason.UPDATE, needs_change=True, **settings
+        "on.update",
+        ChangingHandler,
+        resource,
+        settings,
+        reason=Reason.UPDATE,
+        needs_change=True,
     )
 
 
@@ -121,23 +162,30 @@ def delete(*resource: Any, optional: bool | None = None, **settings: Any) -> Dec
     A finalizer ensures that; with ``optional`` there is none, and the function may not be called.
     """
     return _for_resource(
-        ChangingHandler, resource, reason=Reason.DELETE, needs_finalizer=not optional, **settings
+        "on.delete",
+        ChangingHandler,
+        resource,
+        settings,
+        others=["optional"],
+        reason=Reason.DELETE,
+        needs_finalizer=not optional,
     )
 
 
 def field(*resource: Any, field: FieldSpec, **settings: Any) -> Decorator:
     """Call the function when a field changes, also when it is set in a new object; filters ``old`` and ``new``."""
-    return _for_resource(ChangingHandler, resource, field=field, needs_change=True, **settings)
+    settings["field"] = field
+    return _for_resource("on.field", ChangingHandler, resource, settings, needs_change=True)
 
 
 def event(*resource: Any, **settings: Any) -> Decorator:
     """Call the function for each event of the watch, without retries."""
-    return _for_resource(WatchingHandler, resource, **settings)
+    return _for_resource("on.event", WatchingHandler, resource, settings)
 
 
 def index(*resource: Any, **settings: Any) -> Decorator:
     """Add the function's result for each object to an index, which all handlers get under the function's name."""
-    return _for_resource(IndexHandler, resource, **settings)
+    return _for_resource("on.index", IndexHandler, resource, settings)
 
 
 def daemon(*resource: Any, **settings: Any) -> Decorator:
@@ -146,7 +194,7 @@ def daemon(*resource: Any, **settings: Any) -> Decorator:
     Further keywords: ``initial_delay``, ``cancellation_backoff``, ``cancellation_timeout`` and
     ``cancellation_polling``, in seconds.
     """
-    return _for_resource(DaemonHandler, resource, **settings)
+    return _for_resource("on.daemon", DaemonHandler, resource, settings)
 
 
 def timer(*resource: Any, **settings: Any) -> Decorator:
@@ -155,7 +203,7 @@ def timer(*resource: Any, **settings: Any) -> Decorator:
     Further keywords: ``idle`` (seconds without a change to the object), ``initial_delay`` (seconds), ``sharp`` (the
     interval is from the start of one call to the start of the next, not from its end).
     """
-    return _for_resource(TimerHandler, resource, **settings)
+    return _for_resource("on.timer", TimerHandler, resource, settings)
 
 
 def validate(*resource: Any, **settings: Any) -> Decorator:
@@ -163,9 +211,9 @@ def validate(*resource: Any, **settings: Any) -> Decorator:
 
     Further keywords: ``operations``, ``subresource``, ``persistent``, ``side_effects``, ``ignore_failures``.
     """
-    return _for_resource(WebhookHandler, resource, mutating=False, **settings)
+    return _for_resource("on.validate", WebhookHandler, resource, settings, mutating=False)
 
 
 def mutate(*resource: Any, **settings: Any) -> Decorator:
     """Call the function before an object is validated and stored; it changes the object with ``patch``."""
-    return _for_resource(WebhookHandler, resource, mutating=True, **settings)
+    return _for_resource("on.mutate", WebhookHandler, resource, settings, mutating=True)

@@ -243,7 +243,32 @@ def test_declarations_get_identifiers_and_reject_contradictions() -> None:
             decorator("pods", registry=registry, **settings)(fn)
     with pytest.raises(TypeError, match=r"must name a resource, as in on.create\('kopfexamples'\)"):
         kopf.on.create()
-    with pytest.raises(TypeError, match="Pod and pods: must have exactly one name"):
+    for decorator, settings, message in (
+        (
+            kopf.on.create,
+            {"label": {"a": "b"}},
+            r"^on\.create: keyword label: .*; did you mean labels\?",
+        ),
+        (
+            kopf.on.create,
+            {"reason": 1},
+            r"^on\.create: keyword reason: must be one of annotations, ",
+        ),
+        (kopf.on.create, {"labels": "a=b"}, r"^on\.create: labels: 'a=b': must be a dict"),
+        (kopf.timer, {"interval": "5"}, r"^on\.timer: interval: '5': must be a number of seconds"),
+        (
+            kopf.on.delete,
+            {"errors": "retry"},
+            r"^on\.delete: errors: 'retry': must be one of ErrorsM",
+        ),
+    ):
+        with pytest.raises(TypeError, match=message):
+            decorator("pods", registry=registry, **settings)(fn)
+    with pytest.raises(
+        TypeError, match=r"^on\.startup: keyword resource: must be one of backoff, "
+    ):
+        kopf.on.startup(resource="pods")
+    with pytest.raises(TypeError, match=r"^on\.create: resource Pod and pods: must have exactly "):
         kopf.on.create("pods", kind="Pod")
     with pytest.raises(ValueError, match="labels: None is not a filter"):
         kopf.on.create("pods", labels={"a": None}, registry=registry)(fn)
