@@ -8,6 +8,7 @@ node; see `the rules`_). What the dialect cannot express raises :class:`SchemaEr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 import orjson
 from pydantic import BaseModel
+from pydantic.alias_generators import to_camel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -44,6 +46,9 @@ _PRESERVED: Final = frozenset(
     }
 )
 """The keys that both dialects have with the same meaning."""
+
+_FIELDS_OF_SELF: Final = re.compile(r"\b(?:self|oldSelf)((?:\.[A-Za-z_][A-Za-z0-9_]*)+)")
+"""What a CEL rule reads of its value."""
 
 _PRESERVE_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
 _LIMITS: Final = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
@@ -158,6 +163,7 @@ class _Converter:
             result["default"] = node["default"]
         self._convert_children(node, result, path)
         _check_map_keys(result, path)
+        _check_rules(result, path)
         if node.get("additionalProperties") is True and not is_model:
             result[_PRESERVE_UNKNOWN] = True
         if not result.get("type"):
@@ -204,6 +210,31 @@ def _check_map_keys(schema: Mapping[str, Any], path: tuple[str, ...]) -> None:
             raise SchemaError(
                 f"{_field(path)}: list_map: {key!r}: must be the camelCase name of a field of the items"
             )
+
+
+def _check_rules(schema: Mapping[str, Any], path: tuple[str, ...]) -> None:
+    """Raise :class:`SchemaError` for a CEL rule that names a field as Python does; the API server would refuse it."""
+    for entry in schema.get(VALIDATIONS) or ():
+        for key in ("rule", "messageExpression"):
+            expression = entry.get(key) or ""
+            for found in _FIELDS_OF_SELF.finditer(expression):
+                wrong = _snake_case_name(schema, found[1])
+                if wrong is not None:
+                    raise SchemaError(
+                        f"{_field(path)}: CELRule: {key} {expression!r:.200}: the schema has no field {wrong}: must be "
+                        f"{to_camel(wrong)}"
+                    )
+
+
+def _snake_case_name(schema: Mapping[str, Any], fields: str) -> str | None:
+    """Return the first name in ``fields``, such as ``.spec.config_map``, of a field that has a camelCase name."""
+    node = schema
+    for name in fields.split(".")[1:]:
+        properties = node.get("properties") or {}
+        if name not in properties:
+            return name if to_camel(name) in properties else None
+        node = properties[name]
+    return None
 
 
 def _preserved(node: Mapping[str, Any]) -> dict[str, Any]:

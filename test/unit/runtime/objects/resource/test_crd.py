@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -26,7 +27,13 @@ from pydantic import (
 )
 from typing_extensions import TypeAliasType
 
-from cfo.runtime import APIModel, CustomResource, Duration, custom_resource_definition
+from cfo.runtime import (
+    APIModel,
+    CELRule,
+    CustomResource,
+    Duration,
+    custom_resource_definition,
+)
 from cfo.runtime.objects import IntOrString, PrinterColumn, Scale, SchemaError, list_map
 from cfo.runtime.objects.parsers import DURATION_PATTERN
 from cfo.runtime.objects.resource.schema import structural_schema
@@ -195,6 +202,30 @@ def test_path_that_leads_to_no_field_is_rejected(keywords: dict[str, Any], messa
         spec: ShortSpec
 
     with pytest.raises(SchemaError, match=re.escape(message)):
+        custom_resource_definition(Site)
+
+
+@pytest.mark.parametrize(
+    ("rule", "wrong"),
+    [
+        ("has(self.spec.host_name)", "host_name: must be hostName"),
+        ("oldSelf.spec.host_name == self.spec.hostName", "host_name: must be hostName"),
+        ("has(self.spec.hostName) && self.spec.hostName.lowerAscii() == 'host_name'", ""),
+        ("self.spec.other_name == 1", ""),  # the API server reports what is no field at all
+    ],
+)
+def test_rule_has_the_wire_names_of_fields(rule: str, wrong: str) -> None:
+    class Spec(APIModel):
+        host_name: str
+
+    validations = [CELRule(rule=rule, message="is wrong")]
+
+    class Site(CustomResource, group="example.com", version="v1", validations=validations):
+        spec: Spec
+
+    expected = f"the class: CELRule: rule {rule!r}: the schema has no field {wrong}"
+    expectation = pytest.raises(SchemaError, match=re.escape(expected)) if wrong else nullcontext()
+    with expectation:
         custom_resource_definition(Site)
 
 
