@@ -284,7 +284,7 @@ class ThemeSpec(APIModel):
     color: str
 
 
-class Theme(CustomResource, group="example.com", version="v1alpha1"):
+class Theme(CustomResource, group="example.com", version="v1alpha1", scope="Cluster"):
     spec: ThemeSpec
 
 
@@ -324,12 +324,15 @@ def test_manifests_and_tests_of_a_project_include_a_second_kind(project_of_two_k
     assert [crd["spec"]["names"]["kind"] for crd in crds] == ["Website", "Theme"]
     assert (chart / "crds" / "crd.yaml").read_text() == (config / "crd.yaml").read_text()
     objects = list(yaml.safe_load_all((config / "install.yaml").read_text()))
-    (role,) = [
-        obj
+    resources = {
+        obj["metadata"]["name"]: {name for rule in obj["rules"] for name in rule["resources"]}
         for obj in objects
-        if obj["kind"] == "ClusterRole" and obj["metadata"]["name"] == "website-operator"
-    ]
-    assert "themes" in [resource for rule in role["rules"] for resource in rule["resources"]]
+        if obj["kind"] == "ClusterRole"
+    }
+    # The first role is bound in some namespaces if the operator is limited to them, the other in the cluster.
+    assert "websites" in resources["website-operator"]
+    assert "themes" not in resources["website-operator"]
+    assert "themes" in resources["website-operator-cluster"]
     # The operator of this test is ready only if the API server has the CRD, and the account the permission.
     run_tests(project_of_two_kinds, "withdrawn or current", "tests")
 
@@ -432,8 +435,6 @@ def test_make_dev_reloads_the_crd_and_leaves_no_process(
 ) -> None:
     """Ctrl-C on a terminal interrupts make and all processes of its group; other programs terminate only make."""
     link_environment(project)
-    makefile = (project / "Makefile").read_text().replace("https://127.0.0.1:9443", str(free_url()))
-    (project / "Makefile").write_text(makefile)
     environment = {name: value for name, value in os.environ.items() if name not in UNSET}
     environment["PYTHONPATH"] = f"{ROOT}{os.pathsep}{ROOT / 'envtest' / 'src'}"
 
@@ -532,6 +533,17 @@ def test_busy_port_of_the_webhooks_is_one_line(project: Path, shares_port: bool)
     assert "Traceback" not in output
 
 
+def test_crd_that_the_api_server_refuses_is_one_error(project: Path) -> None:
+    api = project / "website_operator" / "api.py"
+    api.write_text(api.read_text().replace("self == oldSelf", "self == old"))
+    code, output = run_in_fork(project, "website_operator", "--embedded")
+    assert code == 2
+    assert output.startswith("Error: apply customresourcedefinitions.apiextensions.k8s.io: ")
+    assert "properties[configMap].x-kubernetes-validations[0].rule: Invalid value: " in output
+    assert "undeclared reference to 'old'" in output
+    assert "Traceback" not in output
+
+
 def test_name_of_an_installed_package_is_refused(tmp_path: Path) -> None:
     """Also if the distribution has the same name, unless it is this project in its own environment."""
     result = CliRunner().invoke(cli, ["new", "msgspec", str(tmp_path / "project")])
@@ -576,6 +588,11 @@ def test_makefile_uses_the_active_environment_or_installs_the_library(
     assert "test CFO=../cfo" in commands(f"CFO={url}"), "the remedy if the library cannot be cloned"
     assert f"{tmp_path}/bin/python -m pytest" in commands(active=tmp_path)
     assert ".venv/bin/python -m pytest" in commands(active=tmp_path / "elsewhere")
+    # The build of an image sees no other folder: it gets a wheel.
+    image = commands("image", "CFO=../cfo")
+    assert "pip wheel --quiet --no-deps --wheel-dir . ../cfo\n" in image
+    assert "--build-arg CFO=''" in image
+    assert f"--build-arg CFO='{url}'" in commands("image", f"CFO={url}")
 
 
 def test_installation_has_the_permissions_of_the_code(website_project: Path) -> None:
