@@ -87,7 +87,7 @@ class ExpectedFailure(Exception):
 
 
 class StopImmediately(Exception):
-    """Raised by a runnable to stop the process without a grace period."""
+    """Raised by a runnable to stop the process without a grace period; its message says all."""
 
 
 class GracePeriodExceeded(Exception):
@@ -175,6 +175,7 @@ class Lifecycle:
         self._ended = anyio.Event()
         self._failure: RunnableFailed | GracePeriodExceeded | None = None
         self._interrupted = False
+        self._is_immediate = False
         self._ends_process = False
         self._last_resort: object = None
 
@@ -262,7 +263,7 @@ class Lifecycle:
                 self._end_process_later(self._grace_period)
                 with grace:
                     await self._stop_gracefully(grace)
-                if grace.cancelled_caught:
+                if grace.cancelled_caught and not self._is_immediate:
                     self._report_unfinished()
                 self._end_process_later(0.0)
                 tasks.cancel_scope.cancel()
@@ -294,16 +295,31 @@ class Lifecycle:
 
     def _handle_failure(self, task: _Task, error: Exception) -> None:
         """Log the error of a runnable, keep the first one for :meth:`run`, and stop."""
+        if isinstance(error, StopImmediately):
+            self._fail(str(error), error)
+            self._stop_immediately(str(error))
+            return
         text = _describe(error)
-        if self._failure is None:
-            self._failure = RunnableFailed(f"{task.name} failed: {text}")
-            self._failure.__cause__ = error
-        is_expected = isinstance(error, (StopImmediately, ExpectedFailure, AddressUnavailable))
+        self._fail(f"{task.name} failed: {text}", error)
+        is_expected = isinstance(error, (ExpectedFailure, AddressUnavailable))
         stack_trace = None if is_expected else error
         _log.error(
             "Runnable failed, stopping", runnable=task.name, error=text, exc_info=stack_trace
         )
-        if isinstance(error, StopImmediately) and self._grace is not None:
+        self.stop()
+
+    def _fail(self, message: str, cause: Exception) -> None:
+        """Let :meth:`run` raise ``message``, unless another runnable has failed before."""
+        if self._failure is None:
+            self._failure = RunnableFailed(message)
+            self._failure.__cause__ = cause
+
+    def _stop_immediately(self, reason: str) -> None:
+        """Stop, and cancel all runnables; what they have not finished is intended, and not reported."""
+        if not self._is_immediate:
+            _log.error("Stopping immediately", reason=reason)
+        self._is_immediate = True
+        if self._grace is not None:
             self._grace.cancel()
         self.stop()
 
@@ -325,7 +341,8 @@ class Lifecycle:
         await first_of(start, self._stopping.wait)
 
     async def _stop_gracefully(self, grace: anyio.CancelScope) -> None:
-        _log.info("Stopping", grace_period=self._grace_period)
+        if not self._is_immediate:
+            _log.info("Stopping", grace_period=self._grace_period)
         timer: Timer | None = None
         if self._grace_period is not None:
             timer = self._clock.call_later(self._grace_period, grace.cancel)

@@ -276,9 +276,6 @@ class LeaderElector:
                 await self._renew()
             if self.options.release_on_cancel:
                 await self._release()
-        except LeadershipLost as error:
-            _log.error("Leader election lost", lease=self._lease_name, error=str(error))
-            raise
         finally:
             self._leading = False
             self._metrics.is_leader.set(0)
@@ -315,15 +312,17 @@ class LeaderElector:
                     return
                 remaining = self._remaining()
                 raise LeadershipLost(
-                    f"Lease {self._lease_name} was not renewed for {deadline - remaining:.1f} s; the event loop was up "
-                    f"to {self._longest_delay:.1f} s late"
+                    f"leader election lost: Lease {self._lease_name} was not renewed for {deadline - remaining:.1f} s; "
+                    f"the event loop was up to {self._longest_delay:.1f} s late"
                 )
             renewed = await self._try_acquire_or_renew(min(remaining, deadline / 2))
             # A renewal counts from its start, so a slow one may have expired when its response arrives.
             if renewed and self._remaining() > 0:
                 return
             if self.leader not in ("", self.options.identity):
-                raise LeadershipLost(f"Lease {self._lease_name} was acquired by {self.leader}")
+                raise LeadershipLost(
+                    f"leader election lost: Lease {self._lease_name} was acquired by {self.leader}"
+                )
             period = self.options.retry_period
             delay = max(self._remaining() / 2, period / 10)
             await self._pause(min(delay, period))

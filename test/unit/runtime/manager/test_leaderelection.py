@@ -473,7 +473,7 @@ async def test_leader_suspended_past_deadline_cannot_write_and_ends() -> None:
         await one.advance(2)
         assert one.error is not None
         assert str(one.error) == (
-            "Lease ns/lock was not renewed for 602.0 s; the event loop was up to 600.0 s late"
+            "leader election lost: Lease ns/lock was not renewed for 602.0 s; the event loop was up to 600.0 s late"
         )
         assert lock.spec["renewTime"] == "2026-01-01T00:00:02.000000Z"
 
@@ -741,6 +741,6 @@ async def test_losing_the_lease_stops_manager_immediately_with_an_error() -> Non
         )
         manager.add(Unstoppable())
         with pytest.raises(
-            RunnableFailed, match="LeadershipLost: Lease ns/lock was acquired by rival"
+            RunnableFailed, match="leader election lost: Lease ns/lock was acquired by rival"
         ):
             await manager.run()
