@@ -517,6 +517,7 @@ VIEWS: Final = (
     KindView(
         gvk=APPWRAPPER,
         setting="appwrapper.enabled",
+        prerequisite="with appwrapper.kueueIntegration, it waits until Kueue is installed",
         summarize=_summarize,
         children=tuple(ChildSelection(gvk) for gvk in WORKLOADS),
         pod_label=APPWRAPPER_LABEL,

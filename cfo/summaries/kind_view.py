@@ -182,7 +182,8 @@ class KindView:
 
     ``short_names`` are other names of the kind for ``cfo status``. ``operator`` is the name of the operator that writes
     the state of new objects; empty if ``summarize`` reports itself that there is none. ``setting`` enables the kind in
-    its configuration; empty if none has to.
+    its configuration; empty if none has to. ``prerequisite`` says what else the operator needs before it reconciles the
+    kind.
 
     ``section`` is the section of the page that this kind has, or shares with others of its views. A summary can have
     fields for it in its ``row``: ``quotas`` of a queue (title, used, limit, and both as they are shown), ``queue``
@@ -201,6 +202,7 @@ class KindView:
     short_names: tuple[str, ...] = ()
     operator: str = "the CodeFlare operator"
     setting: str = ""
+    prerequisite: str = ""
     section: Section | None = None
     past_phases: Callable[[Summary], Sequence[PhaseChange]] | None = None
 
@@ -267,7 +269,9 @@ def summarize(view: KindView, obj: Object, related: Related | None = None) -> Su
     try:
         summary = view.summarize(obj, related)
         if view.operator and not summary.conditions and may_become_overdue(summary):
-            missing = missing_state(obj, view.operator, related.now, view.setting)
+            missing = missing_state(
+                obj, view.operator, related.now, view.setting, view.prerequisite
+            )
             problems = distinct_problems([*summary.problems, *missing])
             level = Level.WARNING if problems else summary.level
             summary = replace(summary, problems=problems, level=level)

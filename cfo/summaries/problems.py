@@ -143,11 +143,16 @@ def is_new(obj: Mapping[str, Any], now: datetime) -> bool:
 
 
 def missing_state(
-    obj: Mapping[str, Any], operator: str, now: datetime, setting: str = ""
+    obj: Mapping[str, Any],
+    operator: str,
+    now: datetime,
+    setting: str = "",
+    prerequisite: str = "",
 ) -> Iterator[Problem]:
     """Yield a problem if ``operator`` should have written a state to ``obj``, which has none.
 
-    ``setting`` enables the kind in the operator's configuration; empty if it is always enabled.
+    ``setting`` enables the kind in the operator's configuration; empty if it is always enabled. ``prerequisite`` says
+    what else is needed; empty if nothing is.
     """
     # the CodeFlare operator's conditions do not mean that the operator of the kind has seen the object
     has_status = any(key != "conditions" for key in mapping(path(obj, "status")))
@@ -166,6 +171,8 @@ def missing_state(
                 f"; and that in its configuration {setting} is true (the default is false), and watchNamespaces and "
                 "labelSelector include the object"
             )
+        if prerequisite:
+            remedy += f"; {prerequisite}"
         yield Problem(f"{operator} has not written a state since it was created", remedy)
 
 

@@ -47,6 +47,7 @@ def setup(manager: Manager, config: AppWrapperConfiguration) -> None:
         _log.info(
             "Waiting for the Kueue Workload API before reconciling AppWrappers",
             reason="appwrapper.kueueIntegration is set",
+            remedy="install Kueue, or unset it",
         )
         when_first_available(
             manager, WORKLOADS, lambda workload: _when_appwrappers(manager, config, workload)

@@ -108,13 +108,24 @@ def test_details_do_not_repeat_the_type_of_a_condition() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gvk", "setting"), [(APPWRAPPER, "appwrapper.enabled"), (FLUX_JOB, "flux.enabled")]
+    ("gvk", "setting", "prerequisite"),
+    [
+        (
+            APPWRAPPER,
+            "appwrapper.enabled",
+            "; with appwrapper.kueueIntegration, it waits until Kueue is installed",
+        ),
+        (FLUX_JOB, "flux.enabled", ""),
+    ],
 )
-def test_remedy_names_the_setting_that_enables_the_kind(gvk: GVK, setting: str) -> None:
+def test_remedy_names_the_setting_that_enables_the_kind(
+    gvk: GVK, setting: str, prerequisite: str
+) -> None:
     (problem,) = summarize(gvk, obj(gvk, creationTimestamp=OLD), related()).problems
     assert problem.remedy == (
         "check that the CodeFlare operator runs and may read this namespace: cfo doctor; and that in its configuration "
         f"{setting} is true (the default is false), and watchNamespaces and labelSelector include the object"
+        f"{prerequisite}"
     )
 
 
