@@ -10,10 +10,10 @@
 RayClusters and their workloads are kept, and so is the namespace, because it may contain other objects.
 
 Nothing is removed if the namespace has no operator, or if an operator runs that would not be removed, because it would
-create its objects again. If cluster-scoped objects belong to an operator in another namespace, only what belongs to the
-named namespace is removed: the other operator needs the CRDs, the ClusterRoles that are bound to it and the finalizers.
-Objects whose finalizers no operator removes any more are reported. A namespace that does not exist has no operator, so
-what refers to it is removed; one that cannot be read may have one.
+create its objects again. If cluster-scoped objects belong to an operator in another namespace, also under the names
+that OLM generates, only what belongs to the named namespace is removed: the other operator needs the CRDs, the
+ClusterRoles that are bound to it and the finalizers. Objects whose finalizers no operator removes any more are reported.
+A namespace that does not exist has no operator, so what refers to it is removed; one that cannot be read may have one.
 
 The command fails if something that was asked for was not done, and can be repeated: without anything to remove, it
 succeeds.
@@ -52,7 +52,11 @@ from cfo.console.execution import (
 )
 from cfo.console.lease_holder import living_holder
 from cfo.console.namespaces import check_name, has_namespace, no_namespace
-from cfo.console.operator_namespaces import operator_namespaces
+from cfo.console.operator_namespaces import (
+    bound_namespaces,
+    namespaces_of_services,
+    operator_namespaces,
+)
 from cfo.console.watched_bindings import ROLE_BINDING, SELECTOR, watched_bindings
 from cfo.features import KINDS, OPTIONAL_ROLES, all_views
 from cfo.manifests import guardrails, job_pod_policy
@@ -83,7 +87,13 @@ from cfo.runtime import (
     namespace_of,
     set_finalizer,
 )
-from cfo.runtime.objects import CLUSTER_ROLE_BINDING, CUSTOM_RESOURCE_DEFINITION, LEASE
+from cfo.runtime.objects import (
+    CLUSTER_ROLE_BINDING,
+    CUSTOM_RESOURCE_DEFINITION,
+    LEASE,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+)
 from cfo.runtime.webhook import owner_of
 from cfo.summaries.kind_view import summarize
 from cfo.version import CONFIG_MAP_NAME, __version__
@@ -136,25 +146,25 @@ def command(
     is_named = ctx.get_parameter_source("namespace") is ParameterSource.COMMANDLINE
     check_name(namespace, "--namespace")
 
-    async def check(client: Client) -> tuple[str, str, bool]:
+    async def check(client: Client) -> tuple[str, str, list[str]]:
         nothing = await check_installation(
             client, namespace, is_named=is_named, leftovers=leftovers, delete_crds=crds
         )
-        is_go = not nothing and await _has_go_operator(client, namespace)
-        return nothing, client.transport.config.server, is_go
+        notes = [] if nothing else await _notes(client, namespace)
+        return nothing, client.transport.config.server, notes
 
     async def work(client: Client) -> None:
         await uninstall(client, namespace, echo, delete_crds=crds, dry_run=dry_run, timeout=timeout)
 
     try:
-        nothing, server, is_go = run_with_client(
+        nothing, server, notes = run_with_client(
             kubeconfig, "cfo-uninstall", check, context=context
         )
         if nothing:
             echo(f"nothing to remove: {nothing}")
             return
-        if is_go:
-            echo(f"Note: namespace {namespace} has the Go operator; {MIGRATION}")
+        for note in notes:
+            echo(f"Note: {note}")
         if not yes and not dry_run:
             kinds = ", ".join(f"{gvk.kind}s" for gvk in _own_kinds())
             what = f"the operator, its CRDs and all {kinds}" if crds else "the operator"
@@ -229,6 +239,9 @@ async def check_installation(
             elsewhere = (
                 f"{obj['kind']} {name_of(obj)} belongs to an operator in namespace {min(others)}"
             )
+    installed = await _installed_elsewhere(client, namespace)
+    if installed and not elsewhere:
+        elsewhere = f"an administrator has installed an operator in namespace {min(installed)}"
     if is_named and not is_installed and not leftovers:
         if not await has_namespace(client, namespace):
             raise no_namespace(namespace, "--namespace")
@@ -258,10 +271,53 @@ async def check_installation(
     return ""
 
 
-async def _has_go_operator(client: Client, namespace: str) -> bool:
-    """Return whether the Deployment in ``namespace`` is that of the Go operator, as far as it can be read."""
-    installation = await read_installation(client, namespace, CONFIG_MAP_NAME)
-    return is_go_deployment(installation.deployment, __version__)
+async def _notes(client: Client, namespace: str) -> list[str]:
+    """Return what the user should know before the operator in ``namespace`` is removed, as far as it can be read."""
+    notes: list[str] = []
+    installation = await read_installation(client, namespace)
+    if is_go_deployment(installation.deployment, __version__):
+        notes.append(f"namespace {namespace} has the Go operator; {MIGRATION}")
+    now = datetime.now(UTC)
+
+    def described(lease: Object) -> str | None:
+        holder = living_holder(lease, now)
+        if not holder or namespace_of(lease) == namespace:
+            return None
+        return f"Lease {key_of(lease)} is held by {holder}"
+
+    name = LeaderElection().resource_name
+    with suppress(Forbidden):
+        living = await client.select(LEASE, described, field_selector=f"metadata.name={name}")
+        if living:
+            more = f", and {len(living) - _MAX_NAMED} more" if len(living) > _MAX_NAMED else ""
+            shown = "; ".join(sorted(living)[:_MAX_NAMED])
+            notes.append(
+                f"{shown}{more}: users can create such Leases, but if an operator runs there, stop it first"
+            )
+    return notes
+
+
+async def _installed_elsewhere(client: Client, namespace: str) -> set[str]:
+    """Return the other namespaces with an operator that an administrator has installed, under any names.
+
+    OLM generates the names of ClusterRoleBindings and webhook configurations. A ClusterRoleBinding can be left of an
+    operator that was removed, so a Deployment or a Lease that is renewed must exist as well.
+    """
+    found = bound_namespaces(await _list(client, CLUSTER_ROLE_BINDING))
+    for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
+        for configuration in await _list(client, kind):
+            found |= namespaces_of_services(configuration)
+    return {name for name in sorted(found - {namespace}) if await _has_operator(client, name)}
+
+
+async def _has_operator(client: Client, namespace: str) -> bool:
+    """Return whether ``namespace`` has the Deployment of an operator, or a Lease that is renewed."""
+    deployment = NamespacedName(namespace, DEPLOYMENT_NAME)
+    if await client.get(DEPLOYMENT, deployment, live=True) is not None:
+        return True
+    key = NamespacedName(namespace, LeaderElection().resource_name)
+    lease = await client.get(LEASE, key, live=True)
+    return lease is not None and living_holder(lease, datetime.now(UTC)) != ""
 
 
 async def _deleted_namespaces(client: Client, stored: Iterable[Object]) -> set[str]:
@@ -447,14 +503,15 @@ async def uninstall(
     With ``dry_run``, nothing is changed, and the lines name what would be removed. ``timeout`` is how long, in seconds,
     to wait for the objects of each kind, and again for the operator's pods, to be deleted. If it expires, this is
     reported, and the removal continues. Objects that do not exist are skipped, so the function can be called again.
-    If a cluster-scoped object refers to another namespace that exists, only what belongs to ``namespace``, or to one
-    that does not exist, is removed. Raises :class:`UninstallIncomplete`, after everything else was done, if objects
-    still exist, or keep finalizers that no operator removes, and :class:`cfo.runtime.client.errors.APIError`.
+    If a cluster-scoped object refers to another namespace that exists, or another one has an operator, only what
+    belongs to ``namespace``, or to one that does not exist, is removed. Raises :class:`UninstallIncomplete`, after
+    everything else was done, if objects still exist, or keep finalizers that no operator removes, and
+    :class:`cfo.runtime.client.errors.APIError`.
     """
     removal = _Removal(client, report, dry_run)
     stored = await _stored_objects(client, namespace)
     own = {namespace, *await _deleted_namespaces(client, stored)}
-    others: set[str] = set()
+    others = await _installed_elsewhere(client, namespace)
     for obj in stored:
         others |= _namespaces_in(obj) - own
     bindings = await watched_bindings(client, own)

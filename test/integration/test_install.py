@@ -657,16 +657,27 @@ async def test_uninstall_names_what_an_operator_outside_the_cluster_left(tmp_pat
 async def test_uninstall_is_refused_only_for_leases_that_no_tenant_can_create(
     tmp_path: Path,
 ) -> None:
+    """An operator of OLM is living elsewhere: its objects have generated names, and it still needs the finalizers."""
     async with start_environment(*RAY_CLUSTERS) as environment:
         await environment.create(held_lease("default", "laptop_0"))
         output = await run_uninstall(environment, tmp_path)
         assert output.startswith("nothing to remove: the cluster has no operator")
         assert "other namespaces contain Lease default/codeflare-operator-lock" in output
+        await environment.create_namespace()
+        await environment.create(cluster_with_finalizer())
+        note = "Note: Lease default/codeflare-operator-lock is held by laptop_0: users can create "
+        assert note in await run_uninstall(environment, tmp_path, "--leftovers", "--dry-run")
         (binding,) = [obj for obj in render(namespace="default") if key_of(obj) == MANAGER_BINDING]
         binding["metadata"] = {"name": "olm-generated"}
         await environment.create(binding)
-        refusal = await run_uninstall(environment, tmp_path, code=1)
-        assert "but Lease default/codeflare-operator-lock is held by laptop_0; " in refusal
+        for options in ([], ["--leftovers"]):
+            refusal = await run_uninstall(environment, tmp_path, *options, code=1)
+            assert "an administrator has installed an operator in namespace default, not" in refusal
+        await install(environment)
+        output = await run_uninstall(environment, tmp_path, "--timeout", "1")
+        assert "deleted Deployment openshift-operators/codeflare-operator-manager" in output
+        assert "kept what the operator in namespace default needs" in output
+        assert (await environment.get(RAY_CLUSTER, "rc"))["metadata"]["finalizers"]
 
 
 async def test_uninstall_names_webhooks_of_an_ended_operator_outside_the_cluster(
