@@ -43,25 +43,46 @@ async def read_custom_resource(client: Client, name: str) -> InstalledCRD:
 async def read_deployments(
     client: Client, names: Iterable[str], deployment: str
 ) -> list[tuple[NamespacedName, str]]:
-    """Return Deployments with the image of their first container.
+    """Return :func:`find_deployments` with the image of their first container."""
+    found = await find_deployments(client, names, deployment)
+    return [(each.key, each.image) for each in found]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FoundDeployment:
+    """A Deployment: the image of its first container, and the replicas that it should have, and has ready."""
+
+    key: NamespacedName
+    image: str
+    wanted: int
+    ready: int
+
+
+async def find_deployments(
+    client: Client, names: Iterable[str], deployment: str
+) -> list[FoundDeployment]:
+    """Return the Deployments of a component, except for those without containers.
 
     They have one of ``names`` in the label ``app.kubernetes.io/name``, or are called ``deployment``: users can label
     Deployments of theirs, which must not hide one without the label. One of them is in memory at a time.
     """
-    found: dict[NamespacedName, str] = {}
     labels = f"app.kubernetes.io/name in ({','.join(names)})"
-    found.update(await client.select(DEPLOYMENT, _image, label_selector=labels))
+    found = await client.select(DEPLOYMENT, _found, label_selector=labels)
     by_name = f"metadata.name={deployment}"
-    found.update(await client.select(DEPLOYMENT, _image, field_selector=by_name))
-    return sorted(found.items())
+    found += await client.select(DEPLOYMENT, _found, field_selector=by_name)
+    return sorted({each.key: each for each in found}.values())
 
 
-def _image(deployment: Object) -> tuple[NamespacedName, str] | None:
-    """Return the key of a Deployment and the image of its first container; ``None`` without containers."""
+def _found(deployment: Object) -> FoundDeployment | None:
     containers = deployment["spec"]["template"]["spec"].get("containers")
     if not containers:
         return None
-    return key_of(deployment), text(containers[0].get("image"), _MAX_IMAGE)
+    return FoundDeployment(
+        key=key_of(deployment),
+        image=text(containers[0].get("image"), _MAX_IMAGE),
+        wanted=int(deployment["spec"].get("replicas", 1)),
+        ready=int((deployment.get("status") or {}).get("readyReplicas") or 0),
+    )
 
 
 def version_finding(where: str, image: str, tested: str) -> Finding:

@@ -39,6 +39,12 @@ RESTART_OUTSIDE: Final = (
 )
 """The remedy if the operator runs outside the cluster."""
 
+SERVED_ELSEWHERE: Final = (
+    "this operator serves no webhooks (webhook.enabled is false): run cfo doctor --namespace with the namespace of the "
+    f"one that does; if there is none, remove webhook.enabled from {CONFIGURATION}, and apply the manifests again"
+)
+"""The remedy for webhooks of an operator that serves none: if it is an additional one, its manifests contain none."""
+
 
 class CheckStatus(StrEnum):
     """What a check found."""

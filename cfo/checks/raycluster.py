@@ -24,6 +24,7 @@ from cfo.checks.components import (
 from cfo.checks.findings import (
     APPLY,
     CONFIGURATION,
+    SERVED_ELSEWHERE,
     Finding,
     Subject,
     fail,
@@ -179,7 +180,11 @@ def check_admission(
             f"a valid RayCluster was refused: {admission.error}", "another policy may refuse it"
         )
     elif not admission.defaulted and configuration.kuberay.enabled:
-        yield fail("the mutating webhook was not called for a RayCluster (dry run)", APPLY)
+        is_served_elsewhere = configuration.webhook.enabled is False
+        yield fail(
+            "the mutating webhook was not called for a RayCluster (dry run)",
+            SERVED_ELSEWHERE if is_served_elsewhere else APPLY,
+        )
     else:
         yield ok("a RayCluster passes through the webhooks (dry run)")
 

@@ -553,7 +553,8 @@ async def check_other_operators(environment: Environment, admin: Path) -> None:
     _, found = await doctor(admin)
     ((status, message),) = found["operators"]
     assert status == "warn"
-    assert "in namespace odh (Deployment codeflare-operator-manager, image" in message
+    sign = "Deployment codeflare-operator-manager, 0 of 2 replicas ready, image"
+    assert f"in namespace odh ({sign}" in message
     assert "Lease codeflare-operator-lock, holder a) reconciles all namespaces" in message
     assert message.startswith("two CodeFlare operators may reconcile the same objects: ")
     assert f"the one in namespace {NAMESPACE} (" in message
@@ -583,6 +584,15 @@ async def check_other_operators(environment: Environment, admin: Path) -> None:
     await write_configuration(environment, watchNamespaces=["other"])
     _, found = await doctor(admin)
     assert found["operators"][0][0] == "ok", "its ConfigMap does not exist yet"
+    container["args"] = ["--config", "mine"]
+    await environment.client.apply(deployment, force=True)
+    data = {"config.yaml": "watchNamespaces: [other]"}
+    await environment.create(
+        new_object(CONFIG_MAP, CONFIG_MAP_NAME, "odh", data={"config.yaml": "{}"})
+    )
+    await environment.create(new_object(CONFIG_MAP, "mine", "odh", data=data))
+    _, found = await doctor(admin)
+    assert "reconciles namespace other" in found["operators"][0][1], "the one that it reads"
     await write_configuration(environment)
     await environment.client.delete(CLUSTER_ROLE_BINDING, NamespacedName("", "odh-operator"))
     (webhooks,) = [

@@ -19,6 +19,7 @@ from cfo.checks.findings import (
     CONFIGURATION,
     MIGRATION,
     RESTART_OUTSIDE,
+    SERVED_ELSEWHERE,
     Finding,
     fail,
     not_needed,
@@ -29,12 +30,12 @@ from cfo.checks.findings import (
 from cfo.config.kuberay import ProfileTable
 from cfo.config.model import OperatorConfiguration
 from cfo.config.section import ConfigurationError
+from cfo.console.doctor.arguments import manager_container
 from cfo.console.doctor.facts import (
     Installation,
     OutsideOperator,
     WebhookConfigurationFacts,
     image_of,
-    manager_container,
     outside_operator,
     runs_outside,
     started_at,
@@ -200,6 +201,16 @@ def check_go_volumes(installation: Installation) -> Iterator[Finding]:
     )
 
 
+def check_leader_election(installation: Installation) -> Iterator[Finding]:
+    """Check whether more than one replica reconciles, because leader election is disabled."""
+    wanted = installation.wanted_replicas
+    if wanted > 1 and installation.configuration.leader_election.leader_elect is False:
+        yield warn(
+            f"each of {wanted} replicas reconciles all objects, because leaderElection.leaderElect is false",
+            f"remove leaderElection.leaderElect from {CONFIGURATION}, and restart the operator; or run one replica",
+        )
+
+
 def check_version(
     installation: Installation,
     webhooks: Sequence[WebhookConfigurationFacts],
@@ -321,11 +332,12 @@ def check_webhooks(
     is installed, whose configurations lack the webhooks of kinds that only this one has. ``is_outside``: the operator
     runs outside the cluster.
     """
+    repair = SERVED_ELSEWHERE if unserved else APPLY
     if not facts:
         yield not_needed("another tool, such as OLM, manages the webhook configurations")
     for fact in facts:
         if not fact.exists:
-            yield fail(f"{fact.name} does not exist: nothing is injected or validated", APPLY)
+            yield fail(f"{fact.name} does not exist: nothing is injected or validated", repair)
             continue
         missing = fact.missing
         if is_go:
@@ -336,24 +348,21 @@ def check_webhooks(
                     MIGRATION,
                 )
         if missing:
-            yield fail(f"{fact.name} lacks {', '.join(missing)}", APPLY)
+            yield fail(f"{fact.name} lacks {', '.join(missing)}", repair)
         for service, ready in fact.services.items():
-            if ready is None:
-                yield fail(f"{fact.name} leads to Service {service}, which does not exist", APPLY)
-            elif service.namespace == unserved:
+            if service.namespace == unserved:
                 yield fail(
                     f"{fact.name} leads to Service {service}, but webhook.enabled of its operator is false: "
                     "writes of RayClusters and AppWrappers fail",
                     f"remove webhook.enabled from {CONFIGURATION}, and restart the operator: "
                     f"kubectl rollout restart --namespace {unserved} deployment/{DEPLOYMENT}",
                 )
+            elif ready is None:
+                yield fail(f"{fact.name} leads to Service {service}, which does not exist", repair)
             elif ready == 0:
                 yield fail(
                     f"Service {service} leads to no ready pod: writes of RayClusters and AppWrappers fail",
-                    RESTART_OUTSIDE
-                    if is_outside
-                    else "see the check operator; if its replicas are ready, compare the selector of the Service with "
-                    "the labels of the pods",
+                    _remedy_for_unready(unserved=unserved, is_outside=is_outside),
                 )
         if fact.is_abandoned(now):
             yield fail(
@@ -367,6 +376,18 @@ def check_webhooks(
             targets = [str(service) for service in fact.services]
             targets += _servers(fact.urls)
             yield ok(f"{fact.name} leads to {', '.join(targets) or 'nothing'}")
+
+
+def _remedy_for_unready(*, unserved: str, is_outside: bool) -> str:
+    """Return what to do if the Service of the webhooks has no ready pod; parameters as of :func:`check_webhooks`."""
+    if unserved:
+        return SERVED_ELSEWHERE
+    if is_outside:
+        return RESTART_OUTSIDE
+    return (
+        "see the check operator; if its replicas are ready, compare the selector of the Service with the labels of the "
+        "pods"
+    )
 
 
 def _remedy_for_abandoned(names: Sequence[str]) -> str:

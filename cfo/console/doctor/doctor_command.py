@@ -7,7 +7,7 @@ import json
 import click
 
 from cfo.console.errors import ClusterUnreadable, echo
-from cfo.console.execution import CONFIG, CONTEXT, kubeconfig_option, run_with_client
+from cfo.console.execution import CONTEXT, kubeconfig_option, run_with_client
 from cfo.console.namespaces import check_name, require_namespace
 from cfo.manifests.names import DEFAULT_NAMESPACE
 
@@ -21,7 +21,12 @@ _TIMEOUT = 20.0
     metavar="NAMESPACE",
     help=f"Namespace of the operator; by default that of the one with the webhooks, or {DEFAULT_NAMESPACE}.",
 )
-@CONFIG
+@click.option(
+    "--config",
+    "config_name",
+    metavar="NAME",
+    help="Name of the ConfigMap with the configuration; by default that which the operator's Deployment names.",
+)
 @kubeconfig_option("by default $KUBECONFIG, then ~/.kube/config, then the pod's service account.")
 @CONTEXT
 @click.option(
@@ -34,7 +39,7 @@ _TIMEOUT = 20.0
 )
 def command(
     namespace: str | None,
-    config_name: str,
+    config_name: str | None,
     kubeconfig: str | None,
     context: str | None,
     output: str,

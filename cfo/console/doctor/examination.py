@@ -65,10 +65,16 @@ _Check = Callable[[], Awaitable[Iterable[Finding]] | Iterable[Finding]]
 
 
 async def examine(
-    client: Client, namespace: str, config_name: str, clock: Clock, *, is_named: bool = False
+    client: Client,
+    namespace: str,
+    config_name: str | None,
+    clock: Clock,
+    *,
+    is_named: bool = False,
 ) -> Findings:
     """Return the findings for the operator in ``namespace``, in the order of the checks.
 
+    ``config_name``: the name of its ConfigMap; by default that which its Deployment names.
     ``is_named``: the user has named the namespace, so something in it has to be readable; otherwise raises
     :class:`.InvalidInput`. Raises :class:`cfo.runtime.TransportError` and :class:`cfo.runtime.client.Unauthorized` if
     the API server cannot be reached, or does not accept the credentials.
@@ -129,6 +135,7 @@ async def examine(
         found = list(checks.check_operator(installation, webhooks(), now))
         if not is_go:
             found += checks.check_go_volumes(installation)
+            found += checks.check_leader_election(installation)
         return found
 
     def version() -> Iterable[Finding]:
@@ -151,10 +158,11 @@ async def examine(
                     "the Go operator uses it; cfo config check shows how this operator would read it"
                 )
             ]
-        if installation.config_map is None and config_name != CONFIG_MAP_NAME:
+        name = installation.config_name
+        if installation.config_map is None and name != CONFIG_MAP_NAME:
             return [
                 fail(
-                    f"ConfigMap {namespace}/{config_name} does not exist: the operator does not start with --config",
+                    f"ConfigMap {namespace}/{name} does not exist: the operator does not start with --config",
                     "create it (cfo config default prints a document with the defaults), or correct --config",
                 )
             ]

@@ -20,11 +20,18 @@ from msgspec import structs
 from cfo import operator
 from cfo.api.reading import path, time_of
 from cfo.checks.components import parse_version, version_of
-from cfo.config.document import ParsedConfiguration, default_document, parse, single_document
+from cfo.config.document import ParsedConfiguration, parse, single_document
 from cfo.config.endpoints import WebhookConfiguration
 from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.section import ConfigurationError
 from cfo.config.values import Selector
+from cfo.console.doctor.arguments import (
+    configuration_name,
+    default_config,
+    first_configuration,
+    manager_container,
+    option,
+)
 from cfo.console.lease_holder import living_holder
 from cfo.console.namespaces import has_namespace
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
@@ -46,6 +53,7 @@ from cfo.runtime import (
 from cfo.runtime.client import APIRequest
 from cfo.runtime.objects import LEASE
 from cfo.runtime.webhook import mark_of, owner_of
+from cfo.version import CONFIG_MAP_NAME
 
 _ENDPOINT_SLICE: Final = GVK("discovery.k8s.io", "v1", "EndpointSlice")
 _GO_GRACE_PERIOD: Final = 10
@@ -54,7 +62,7 @@ _GO_GRACE_PERIOD: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The operator in ``namespace``.
+    """The operator in ``namespace``, which reads the ConfigMap ``config_name``.
 
     ``parsed`` is the configuration in the ConfigMap ``config_map``, or the error in it; without a ConfigMap, it is the
     one with which the Deployment creates it, ``None`` if there is neither.
@@ -72,6 +80,7 @@ class Installation:
     pods: tuple[Object, ...] = ()
     lease: Object | None = None
     has_namespace: bool = True
+    config_name: str = CONFIG_MAP_NAME
 
     @property
     def configuration(self) -> OperatorConfiguration:
@@ -99,7 +108,7 @@ class Installation:
         Only the Deployment of an additional operator has the option ``--default-config`` with a document that disables
         the webhooks. This document names the part, also if the ConfigMap has been changed.
         """
-        document = _default_config(self.deployment)
+        document = default_config(self.deployment)
         if document is None:
             return None
         with suppress(ConfigurationError):
@@ -272,27 +281,25 @@ def _namespaces_of(configuration: Object) -> Sequence[str]:
     return list(found)
 
 
-def first_configuration(deployment: Object | None) -> ParsedConfiguration:
-    """Return the configuration with which the operator of ``deployment`` creates its ConfigMap.
+async def read_installation(
+    client: Client, namespace: str, config_name: str | None = None
+) -> Installation:
+    """Read the Deployment with its pods, the ConfigMap, and the Lease.
 
-    Raises :class:`.ConfigurationError`.
+    ``config_name``: the name of the ConfigMap; by default that which the Deployment's arguments name.
     """
-    document = _default_config(deployment)
-    return parse(default_document() if document is None else document)
-
-
-def _default_config(deployment: Object | None) -> str | None:
-    """Return the value of the option ``--default-config`` in a Deployment; ``None`` if it does not have it."""
-    template = path(deployment or {}, "spec", "template") or {}
-    option = "--default-config="
-    for word in manager_container(template).get("args") or ():
-        if str(word).startswith(option):
-            return str(word).removeprefix(option)
-    return None
-
-
-async def read_installation(client: Client, namespace: str, config_name: str) -> Installation:
-    """Read the ConfigMap, the Deployment with its pods, and the Lease."""
+    deployment = None
+    deployment_error = None
+    pods: list[Object] = []
+    try:
+        key = NamespacedName(namespace, DEPLOYMENT_NAME)
+        deployment = await client.get(DEPLOYMENT, key, live=True)
+        if deployment is not None:
+            selector = str(LabelSelector.of(deployment["spec"].get("selector") or {}))
+            pods = await client.list(POD, namespace=namespace, label_selector=selector, live=True)
+    except APIError as error:
+        deployment_error = error
+    config_name = config_name or configuration_name(deployment)
     parsed: ParsedConfiguration | ConfigurationError | None = None
     config_map = None
     config_error = None
@@ -305,17 +312,6 @@ async def read_installation(client: Client, namespace: str, config_name: str) ->
         config_error = error
     except ConfigurationError as error:
         parsed = error
-    deployment = None
-    deployment_error = None
-    pods: list[Object] = []
-    try:
-        key = NamespacedName(namespace, DEPLOYMENT_NAME)
-        deployment = await client.get(DEPLOYMENT, key, live=True)
-        if deployment is not None:
-            selector = str(LabelSelector.of(deployment["spec"].get("selector") or {}))
-            pods = await client.list(POD, namespace=namespace, label_selector=selector, live=True)
-    except APIError as error:
-        deployment_error = error
     if config_map is None and config_error is None and deployment is not None:
         with suppress(ConfigurationError):
             parsed = first_configuration(deployment)
@@ -336,6 +332,7 @@ async def read_installation(client: Client, namespace: str, config_name: str) ->
         deployment_error=deployment_error,
         pods=tuple(pods),
         lease=lease,
+        config_name=config_name,
     )
 
 
@@ -430,35 +427,21 @@ async def read_certificate(
 
 def certificate_secret(installation: Installation) -> str:
     """Return the name of the Secret: the one that is mounted for ``--webhook-cert-dir``, or the operator's own."""
-    pod = ((installation.deployment or {}).get("spec") or {}).get("template", {}).get("spec") or {}
-    volumes = {
-        each["name"]: each["secret"]["secretName"]
-        for each in pod.get("volumes") or ()
-        if each.get("secret")
-    }
-    for container in pod.get("containers") or ():
-        words = [*(container.get("command") or ()), *(container.get("args") or ())]
-        folders: set[str] = set()
-        for word in words:
-            flag, _, value = str(word).partition("=")
-            if flag == "--webhook-cert-dir":
-                folders.add(value)
-        for mount in container.get("volumeMounts") or ():
-            if mount.get("mountPath") in folders and mount.get("name") in volumes:
-                return str(volumes[mount["name"]])
+    folder = option(installation.deployment, "--webhook-cert-dir")
+    template = path(installation.deployment or {}, "spec", "template") or {}
+    secrets: dict[str, str] = {}
+    for volume in (template.get("spec") or {}).get("volumes") or ():
+        if volume.get("secret"):
+            secrets[volume["name"]] = str(volume["secret"]["secretName"])
+    for mount in manager_container(template).get("volumeMounts") or ():
+        if mount.get("mountPath") == folder and mount["name"] in secrets:
+            return secrets[mount["name"]]
     return operator.WEBHOOK_SECRET_NAME
 
 
 def image_of(template: Mapping[str, Any]) -> str:
     """Return the image of the first container of a pod or pod template."""
     return str(manager_container(template).get("image") or "")
-
-
-def manager_container(template: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the first container of a pod or pod template; empty if there is none."""
-    containers = (template.get("spec") or {}).get("containers") or [{}]
-    container: Mapping[str, Any] = containers[0]
-    return container
 
 
 def is_go_deployment(deployment: Object | None, version: str) -> bool:

@@ -16,13 +16,14 @@ from itertools import islice
 from typing import Final
 
 from cfo.api.reading import path, text, time_of
-from cfo.checks.components import read_deployments
+from cfo.checks.components import FoundDeployment, find_deployments
 from cfo.checks.findings import Finding, Subject, fail, ok, warn
 from cfo.config.document import parse, single_document
 from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.section import ConfigurationError
 from cfo.console.counts import counted
-from cfo.console.doctor.facts import first_configuration, for_all_objects, is_go_deployment
+from cfo.console.doctor.arguments import configuration_name, first_configuration
+from cfo.console.doctor.facts import for_all_objects, is_go_deployment
 from cfo.console.operator_namespaces import (
     bound_namespaces,
     marked_operator,
@@ -68,6 +69,8 @@ class OtherOperator:
     configuration: OperatorConfiguration | None = None
     is_alive: bool = False
     """Whether its Lease is renewed."""
+    is_stopped: bool = False
+    """Whether its Deployments, at least one, are scaled to 0 replicas."""
     is_bound: bool = False
     """Whether a ClusterRoleBinding names the operator's ServiceAccount in its namespace."""
 
@@ -80,6 +83,11 @@ class OtherOperator:
     def is_proven(self) -> bool:
         """Whether it runs, and an administrator has installed it."""
         return self.is_alive and self.is_installed
+
+    @property
+    def runs_nothing(self) -> bool:
+        """Whether it reconciles nothing until its Deployment is scaled up."""
+        return self.is_stopped and not self.is_alive
 
 
 async def check(subject: Subject) -> Iterable[Finding]:
@@ -96,7 +104,14 @@ async def check(subject: Subject) -> Iterable[Finding]:
         return missing_findings(operators, subject.namespace)
     checked = _described(subject.namespace, own)
     is_known = subject.config_error is None
-    return findings(operators, subject.configuration, checked, alive, is_known=is_known)
+    return findings(
+        operators,
+        subject.configuration,
+        checked,
+        alive,
+        is_known=is_known,
+        runs_nothing=own.runs_nothing,
+    )
 
 
 def _by_evidence(operators: Mapping[str, OtherOperator]) -> list[tuple[str, OtherOperator]]:
@@ -132,10 +147,12 @@ def findings(
     alive: Sequence[str],
     *,
     is_known: bool = True,
+    runs_nothing: bool = False,
 ) -> Iterator[Finding]:
     """Yield a finding for each operator in another namespace.
 
     ``configuration`` is that of the checked operator (``is_known``: it was read), and ``checked`` describes it.
+    ``runs_nothing``: it is scaled to 0 replicas.
     ``alive``: the namespaces of all operators whose Leases are renewed, those to name first. Two operators for the same
     objects are only a warning if one configuration is unknown, or if a tenant can have created all that shows the other
     operator.
@@ -154,7 +171,14 @@ def findings(
                 f"another CodeFlare operator in {described} has webhooks for RayClusters, besides the one in {checked}",
                 remedy,
             )
-        elif _overlap(configuration, other.configuration or OperatorConfiguration()):
+        elif not _overlap(configuration, other.configuration or OperatorConfiguration()):
+            yield ok(f"two CodeFlare operators divide the cluster: {both}")
+        elif other.runs_nothing or runs_nothing:
+            yield warn(
+                f"two CodeFlare operators would reconcile the same objects, but one is scaled to 0 replicas: {both}",
+                f"do not scale it up while both are installed; {remedy}",
+            )
+        else:
             is_certain = is_known and other.configuration is not None and other.is_proven
             if is_certain:
                 yield fail(f"two CodeFlare operators reconcile the same objects: {both}", remedy)
@@ -162,8 +186,6 @@ def findings(
                 yield warn(
                     f"two CodeFlare operators may reconcile the same objects: {both}", remedy
                 )
-        else:
-            yield ok(f"two CodeFlare operators divide the cluster: {both}")
     yield from _others_left_out(others)
     if not others:
         yield ok("no other CodeFlare operator was found")
@@ -229,8 +251,13 @@ async def _operators(client: Client) -> dict[str, OtherOperator]:
             if marked is not None:
                 where, url = marked
                 operators[where].webhooks.append(f"{name} at {url}")
-    for key, image in await read_deployments(client, [PREFIX], DEPLOYMENT):
-        operators[key.namespace].signs.append(f"Deployment {key.name}, image {text(image)}")
+    running: set[str] = set()
+    for deployment in await find_deployments(client, [PREFIX], DEPLOYMENT):
+        where = deployment.key.namespace
+        operators[where].signs.append(_deployment_text(deployment))
+        if deployment.wanted > 0:
+            running.add(where)
+        operators[where].is_stopped = where not in running
     name = LeaderElection().resource_name
     for where, holder in await client.select(
         LEASE, _current_holder, field_selector=f"metadata.name={name}"
@@ -238,6 +265,14 @@ async def _operators(client: Client) -> dict[str, OtherOperator]:
         operators[where].signs.append(f"Lease {name}, holder {holder}")
         operators[where].is_alive = True
     return dict(operators)
+
+
+def _deployment_text(deployment: FoundDeployment) -> str:
+    """Return the name of a Deployment, with its replicas, which are one operator, and its image."""
+    replicas = f"{deployment.ready} of {deployment.wanted} replicas ready"
+    if deployment.wanted == 0:
+        replicas = "scaled to 0 replicas"
+    return f"Deployment {deployment.key.name}, {replicas}, image {text(deployment.image)}"
 
 
 def _current_holder(lease: Object) -> tuple[str, str] | None:
@@ -265,7 +300,8 @@ async def configuration_of(client: Client, namespace: str) -> OperatorConfigurat
     try:
         key = NamespacedName(namespace, DEPLOYMENT)
         deployment = await client.get(DEPLOYMENT_KIND, key, live=True)
-        found = await client.get(CONFIG_MAP, NamespacedName(namespace, CONFIG_MAP_NAME), live=True)
+        key = NamespacedName(namespace, configuration_name(deployment))
+        found = await client.get(CONFIG_MAP, key, live=True)
         if found is not None:
             parsed = parse(single_document(found.get("data") or {})[1])
         else:

@@ -14,7 +14,7 @@ from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, label_value
 from cfo.api.reading import items, path
 from cfo.config.document import parse, single_document
 from cfo.config.kuberay import KubeRayConfiguration
-from cfo.console.doctor.facts import first_configuration
+from cfo.console.doctor.arguments import configuration_name, first_configuration
 from cfo.console.migrate.raycluster.children import (
     CHILD_KINDS,
     binding_names,
@@ -44,7 +44,6 @@ from cfo.runtime import (
     uid_of,
 )
 from cfo.runtime.objects import CLUSTER_ROLE_BINDING, CUSTOM_RESOURCE_DEFINITION
-from cfo.version import CONFIG_MAP_NAME
 
 T = TypeVar("T")
 
@@ -133,13 +132,13 @@ class Observer:
         Without a ConfigMap, it is the one with which the Deployment creates it. Raises
         :class:`cfo.config.document.ConfigurationError`.
         """
-        key = NamespacedName(namespace, CONFIG_MAP_NAME)
+        key = NamespacedName(namespace, DEPLOYMENT_NAME)
+        deployment = await self._client.get(DEPLOYMENT, key, live=True)
+        key = NamespacedName(namespace, configuration_name(deployment))
         config_map = await self._client.get(CONFIG_MAP, key, live=True)
         if config_map is not None:
             _, document = single_document(config_map.get("data") or {})
             return parse(document).configuration.kuberay
-        key = NamespacedName(namespace, DEPLOYMENT_NAME)
-        deployment = await self._client.get(DEPLOYMENT, key, live=True)
         if deployment is None:
             return None
         return first_configuration(deployment).configuration.kuberay

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from cfo.checks.findings import Finding
+from cfo.checks.findings import SERVED_ELSEWHERE, Finding
 from cfo.config.document import ParsedConfiguration, parse
 from cfo.config.model import OperatorConfiguration
 from cfo.config.section import ConfigurationError
 from cfo.console.doctor import checks, other_operators
+from cfo.console.doctor.arguments import configuration_name
 from cfo.console.doctor.facts import (
     Installation,
     WebhookConfigurationFacts,
@@ -23,6 +24,7 @@ from cfo.manifests.names import DEPLOYMENT, IMAGE_REPOSITORY
 from cfo.manifests.overlays import CERTIFICATE
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime import NamespacedName, Object, Rule
+from cfo.version import CONFIG_MAP_NAME
 from test.support.certificates import create_ca, create_certificate
 
 SERVICE = NamespacedName("ops", "webhooks")
@@ -141,6 +143,18 @@ def test_operator_with_an_unknown_part_may_reconcile_the_same_objects() -> None:
         "the one in namespace opendatahub (Deployment d) reconciles objects that are not known, because its "
         "configuration cannot be read"
     )
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_operator_that_is_scaled_to_0_does_not_reconcile(is_own: bool) -> None:
+    found = other()
+    found["opendatahub"].is_stopped = not is_own
+    (finding,) = other_operators.findings(
+        found, OperatorConfiguration(), "namespace ours", ["ours"], runs_nothing=is_own
+    )
+    assert finding.status == "warn"
+    assert "would reconcile the same objects, but one is scaled to 0 replicas" in finding.message
+    assert finding.remedy.startswith("do not scale it up while both are installed; alive, by")
 
 
 def test_overlap_is_only_a_warning_if_a_configuration_was_not_read() -> None:
@@ -606,6 +620,51 @@ def test_webhooks_must_not_lead_to_an_operator_that_serves_none() -> None:
     assert states([finding]) == ["fail"]
     assert "webhook.enabled of its operator is false" in finding.message
     assert states(checks.check_webhooks([webhooks()], NOW, unserved="other")) == ["ok"]
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        WebhookConfigurationFacts("validating", exists=False),
+        webhooks(missing=("vfluxjob.kb.io",)),
+        webhooks(services={SERVICE: None}),
+        webhooks(services={SERVICE: 0}),
+    ],
+)
+def test_webhooks_of_another_operator_are_not_repaired_by_manifests_that_have_none(
+    fact: WebhookConfigurationFacts,
+) -> None:
+    (finding,) = checks.check_webhooks([fact], NOW, unserved="other", is_outside=True)
+    assert (finding.status, finding.remedy) == ("fail", SERVED_ELSEWHERE)
+
+
+@pytest.mark.parametrize(("replicas", "expected"), [(1, []), (2, ["warn"])])
+def test_replicas_without_leader_election_are_several_operators(
+    replicas: int, expected: list[str]
+) -> None:
+    parsed = parse("leaderElection: {leaderElect: false}")
+    installation = Installation("ops", parsed=parsed, deployment=deployment(replicas=replicas))
+    assert states(checks.check_leader_election(installation)) == expected
+    installation = Installation("ops", parsed=parse(""), deployment=deployment(replicas=replicas))
+    assert states(checks.check_leader_election(installation)) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ([], CONFIG_MAP_NAME),
+        (["--config", "mine"], "mine"),
+        (["-config=mine"], "mine"),
+        (["--config=other", "--default-config={}", "--config=mine"], "mine"),
+        (["--config"], CONFIG_MAP_NAME),
+        (["--config=../secrets/x"], CONFIG_MAP_NAME),
+    ],
+)
+def test_config_map_is_that_of_the_arguments(arguments: list[str], name: str) -> None:
+    installed = deployment()
+    installed["spec"]["template"]["spec"]["containers"][0]["args"] = arguments
+    assert configuration_name(installed) == name
+    assert configuration_name(None) == CONFIG_MAP_NAME
 
 
 def test_paths_of_one_server_are_one_target() -> None:
