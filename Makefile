@@ -69,7 +69,8 @@ fuzz: $(VENV)/.installed ## Fuzz the webhooks, the controllers' functions and th
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest $(PARALLEL) --timeout 0 test/fuzz
 
 deploy: cluster $(VENV)/.installed ## Install the operator IMG into NAMESPACE (DEPLOY_FLAGS="--with appwrapper")
-	$(BIN)/cfo manifests --namespace $(NAMESPACE) --image $(IMG) $(DEPLOY_FLAGS) | $(KUBECTL) apply --server-side -f -
+	$(BIN)/cfo manifests --namespace $(NAMESPACE) --image $(IMG) $(DEPLOY_FLAGS) | \
+		$(KUBECTL) apply --server-side --force-conflicts -f -
 	$(KUBECTL) rollout status --namespace $(NAMESPACE) deployment/codeflare-operator-manager --timeout 180s
 
 clean: ## Remove the files that the targets create

@@ -36,8 +36,10 @@ cluster:
 		exit 1; \
 	}
 
+# Other tools own fields once they have changed them, such as Helm an earlier version of a CRD, or kubectl scale replicas.
+# Without --force-conflicts, they would refuse the version that is installed here.
 install: cluster ## Install the CRDs on the cluster of your kubeconfig
-	$(KUBECTL) apply --server-side --kustomize config/crd
+	$(KUBECTL) apply --server-side --force-conflicts --kustomize config/crd
 
 uninstall: cluster ## Delete the CRDs, and with them all AppWrappers, Flux objects and InferenceStacks, while an operator runs
 	$(KUBECTL) delete --ignore-not-found --kustomize config/crd

@@ -1,7 +1,8 @@
 """The JSON schema of the Helm chart's values, with which Helm refuses misspelled and invalid values.
 
-What it refuses in ``config``, the operator refuses as well, and exits. The schema does not limit keys that the operator
-does not know, of which it warns, and settings in sections that normalize them. Durations have only a type there.
+Values that it refuses in ``config``, the operator refuses as well, and exits. Keys that are misspelled, also in their
+case, are refused here, while the operator only warns of them, as the Go operator does not even do. The schema does not
+limit settings in sections that normalize them. Durations have only a type there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 import msgspec
 
+from cfo.config.appwrapper import AppWrapperConfiguration
+from cfo.config.keys import APPWRAPPER_SETTINGS
 from cfo.config.model import OperatorConfiguration
 from cfo.config.section import Section, section_model, settings_of, value_layers
 
@@ -58,15 +61,17 @@ def _section_schema(section: type[Section]) -> Schema:
     properties: dict[str, Schema] = {}
     normalizes = "normalized" in vars(section)
     for key, setting in settings_of(section).items():
-        if normalizes and section_model(setting.type) is None:
-            continue
-        schema = _value_schema(setting.type)
-        if schema:
-            properties[key] = _or_null(schema)
-    return {"type": "object", "properties": properties}
+        is_free = normalizes and section_model(setting.type) is None
+        schema = {} if is_free else _value_schema(setting.type)
+        properties[key] = _or_null(schema)
+    if section is AppWrapperConfiguration:
+        properties[APPWRAPPER_SETTINGS] = _or_null(_closed(properties))
+    return _closed(properties)
 
 
 def _or_null(schema: Schema) -> Schema:
+    if not schema:  # any value
+        return schema
     if "enum" in schema:
         return {"enum": [*schema["enum"], None]}
     types = schema["type"]

@@ -123,6 +123,8 @@ JSON_TYPES: dict[str, Any] = {
 
 def refused_by_schema(schema: dict[str, Any], value: Any, path: str = "") -> list[str]:
     """Return the paths in ``value`` that a JSON schema refuses; an unknown keyword is an error."""
+    if not schema:  # any value
+        return []
     known = {"$schema", "type", "enum", "pattern", "minimum", "maximum", "properties", "items"}
     assert schema.keys() <= known | {"additionalProperties"}, schema
     if "enum" in schema:

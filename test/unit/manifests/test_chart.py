@@ -212,7 +212,7 @@ def test_misspelled_and_invalid_values_are_refused(
     [
         (default_document(), ""),
         (yaml.safe_dump(OperatorConfiguration().to_document()), ""),
-        ("{kuberay: null, KUBERAY: {mtlsenabled: 5}, unknown: 5}", ""),
+        ("{kuberay: null, appwrapper: {enabled: true, Config: {faultTolerance: null}}}", ""),
         ("leaderElection: {leaseDuration: '', resourceName: '', resourceLock: ''}", ""),
         ("kuberay: {ca: {keyAlgorithm: RSA, nodeCertificateLifetime: 2h}}", ""),
         ("{flux: {warmupGracePeriod: 90000000000}, clientConnection: {qps: 2.5}}", ""),
@@ -237,8 +237,24 @@ def test_schema_refuses_only_configurations_that_the_operator_refuses(
     if refused:
         with pytest.raises(ConfigurationError, match=refused.partition(".name")[0]):
             parse(config)
-    elif "KUBERAY" not in config:
+    else:
         parse(config)
+
+
+@pytest.mark.parametrize(
+    ("config", "refused"),
+    [
+        ("appwraper: {enabled: true}", "appwraper"),
+        ("KUBERAY: {}", "KUBERAY"),
+        ("kuberay: {ingresDomain: x.test}", "kuberay.ingresDomain"),
+        ("leaderElection: {leaderElected: false}", "leaderElection.leaderElected"),
+        ("appwrapper: {Config: {enable: true}}", "appwrapper.Config.enable"),
+    ],
+)
+def test_schema_refuses_misspelled_settings(config: str, refused: str) -> None:
+    """The operator only warns of them, and reads its defaults."""
+    assert refused_by_schema(schema(), {"config": yaml.safe_load(config)}) == [f"config.{refused}"]
+    assert parse(config).warnings
 
 
 def test_chart_has_the_current_version() -> None:
