@@ -278,24 +278,40 @@ async def _notes(client: Client, namespace: str) -> list[str]:
     installation = await read_installation(client, namespace)
     if is_go_deployment(installation.deployment, __version__):
         notes.append(f"namespace {namespace} has the Go operator; {MIGRATION}")
-    now = datetime.now(UTC)
+    signs = await _unproven_operators(client, namespace)
+    if signs:
+        more = f", and {len(signs) - _MAX_NAMED} more" if len(signs) > _MAX_NAMED else ""
+        notes.append(
+            f"{'; '.join(signs[:_MAX_NAMED])}{more}: users can create these; if it is an operator of yours, what it "
+            "needs is removed as well, unless you apply its manifests again first"
+        )
+    return notes
 
-    def described(lease: Object) -> str | None:
+
+async def _unproven_operators(client: Client, namespace: str) -> list[str]:
+    """Describe what shows an operator in another namespace that no administrator has to have installed.
+
+    It can be an operator outside the cluster, or one whose permissions and webhooks another installation has taken.
+    """
+    now = datetime.now(UTC)
+    proven = {namespace, *await _installed_elsewhere(client, namespace)}
+
+    def deployment_sign(deployment: Object) -> str | None:
+        if namespace_of(deployment) in proven:
+            return None
+        return f"Deployment {key_of(deployment)} exists"
+
+    def lease_sign(lease: Object) -> str | None:
         holder = living_holder(lease, now)
-        if not holder or namespace_of(lease) == namespace:
+        if not holder or namespace_of(lease) in proven:
             return None
         return f"Lease {key_of(lease)} is held by {holder}"
 
-    name = LeaderElection().resource_name
-    with suppress(Forbidden):
-        living = await client.select(LEASE, described, field_selector=f"metadata.name={name}")
-        if living:
-            more = f", and {len(living) - _MAX_NAMED} more" if len(living) > _MAX_NAMED else ""
-            shown = "; ".join(sorted(living)[:_MAX_NAMED])
-            notes.append(
-                f"{shown}{more}: users can create such Leases, but if an operator runs there, stop it first"
-            )
-    return notes
+    by_name = f"metadata.name={DEPLOYMENT_NAME}"
+    signs = await client.select(DEPLOYMENT, deployment_sign, field_selector=by_name)
+    by_name = f"metadata.name={LeaderElection().resource_name}"
+    signs += await client.select(LEASE, lease_sign, field_selector=by_name)
+    return sorted(signs)
 
 
 async def _installed_elsewhere(client: Client, namespace: str) -> set[str]:

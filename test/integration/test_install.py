@@ -665,7 +665,7 @@ async def test_uninstall_is_refused_only_for_leases_that_no_tenant_can_create(
         assert "other namespaces contain Lease default/codeflare-operator-lock" in output
         await environment.create_namespace()
         await environment.create(cluster_with_finalizer())
-        note = "Note: Lease default/codeflare-operator-lock is held by laptop_0: users can create "
+        note = "Note: Lease default/codeflare-operator-lock is held by laptop_0: users can create"
         assert note in await run_uninstall(environment, tmp_path, "--leftovers", "--dry-run")
         (binding,) = [obj for obj in render(namespace="default") if key_of(obj) == MANAGER_BINDING]
         binding["metadata"] = {"name": "olm-generated"}
@@ -716,6 +716,10 @@ async def test_uninstall_of_one_of_two_installations_keeps_the_other(tmp_path: P
         assert (await environment.get(RAY_CLUSTER, "rc"))["metadata"]["finalizers"]
         for obj in second:
             assert await environment.client.get(gvk_of(obj), key_of(obj)) is not None
+        await environment.client.apply(next(obj for obj in render() if obj["kind"] == "Deployment"))
+        planned = await run_uninstall(environment, tmp_path, "-n", "codeflare", "--dry-run")
+        sign = "Deployment openshift-operators/codeflare-operator-manager exists"
+        assert f"Note: {sign}: users can create these; if it is an operator of yours," in planned
         output = await run_uninstall(
             environment, tmp_path, "--namespace", "codeflare", "--timeout", "1"
         )
