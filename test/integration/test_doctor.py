@@ -495,9 +495,7 @@ async def check_remedy_of_a_missing_role(environment: Environment, admin: Path) 
     of_kubectl = {field: dict.fromkeys(keys) for field, keys in of_helm["metadata"].items()}
     await environment.client.patch(CONFIG_MAP, KEY, {"metadata": of_kubectl})
     await write_configuration(environment, appwrapper={"enabled": True})
-    command = (
-        "helm upgrade mine CHART --namespace ops --reuse-values --set appwrapper.enabled=true\n"
-    )
+    command = "helm upgrade mine CHART --namespace ops --reuse-values --set appwrapper.enabled=true (Helm 4: "
     assert f"-> upgrade the Helm release with the chart that it has: {command}" in found
     assert "cfo manifests" not in found
     for labels, owner in (

@@ -322,12 +322,14 @@ def check_webhooks(
     facts: Sequence[WebhookConfigurationFacts],
     now: datetime,
     *,
+    namespace: str = "",
     unserved: str = "",
     is_go: bool = False,
     is_outside: bool = False,
 ) -> Iterator[Finding]:
     """Check the webhook configurations, and whether their Services have endpoints.
 
+    ``namespace`` is that of the operator.
     ``unserved`` is the namespace of the operator if its configuration disables its webhooks. ``is_go``: the Go operator
     is installed, whose configurations lack the webhooks of kinds that only this one has. ``is_outside``: the operator
     runs outside the cluster.
@@ -362,7 +364,7 @@ def check_webhooks(
             elif ready == 0:
                 yield fail(
                     f"Service {service} leads to no ready pod: writes of RayClusters and AppWrappers fail",
-                    _remedy_for_unready(unserved=unserved, is_outside=is_outside),
+                    _remedy_for_unready(service, namespace, is_outside=is_outside),
                 )
         if fact.is_abandoned(now):
             yield fail(
@@ -378,10 +380,10 @@ def check_webhooks(
             yield ok(f"{fact.name} leads to {', '.join(targets) or 'nothing'}")
 
 
-def _remedy_for_unready(*, unserved: str, is_outside: bool) -> str:
-    """Return what to do if the Service of the webhooks has no ready pod; parameters as of :func:`check_webhooks`."""
-    if unserved:
-        return SERVED_ELSEWHERE
+def _remedy_for_unready(service: NamespacedName, namespace: str, *, is_outside: bool) -> str:
+    """Return what to do if ``service`` has no ready pod; the other parameters are those of :func:`check_webhooks`."""
+    if service.namespace != namespace:
+        return f"check the operator there: cfo doctor --namespace {shlex.quote(service.namespace)}"
     if is_outside:
         return RESTART_OUTSIDE
     return (

@@ -242,7 +242,12 @@ async def examine(
         "configuration": config,
         "permissions": permissions,
         "webhooks": lambda: checks.check_webhooks(
-            webhooks(), now, unserved=unserved, is_go=is_go, is_outside=is_outside
+            webhooks(),
+            now,
+            namespace=namespace,
+            unserved=unserved,
+            is_go=is_go,
+            is_outside=is_outside,
         ),
         "certificate": trust,
         "monitoring": monitoring,

@@ -34,7 +34,10 @@ class HelmRelease:
         words.append("--reuse-values")
         for name in sorted(components):
             words += ["--set", f"{name}.enabled=true"]
-        return f"upgrade the Helm release with the chart that it has: {shlex.join(words)}"
+        return (
+            f"upgrade the Helm release with the chart that it has: {shlex.join(words)} (Helm 4: --force-conflicts if "
+            "other clients have changed fields)"
+        )
 
 
 @dataclass(frozen=True, slots=True)

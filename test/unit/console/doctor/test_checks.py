@@ -628,7 +628,6 @@ def test_webhooks_must_not_lead_to_an_operator_that_serves_none() -> None:
         WebhookConfigurationFacts("validating", exists=False),
         webhooks(missing=("vfluxjob.kb.io",)),
         webhooks(services={SERVICE: None}),
-        webhooks(services={SERVICE: 0}),
     ],
 )
 def test_webhooks_of_another_operator_are_not_repaired_by_manifests_that_have_none(
@@ -636,6 +635,14 @@ def test_webhooks_of_another_operator_are_not_repaired_by_manifests_that_have_no
 ) -> None:
     (finding,) = checks.check_webhooks([fact], NOW, unserved="other", is_outside=True)
     assert (finding.status, finding.remedy) == ("fail", SERVED_ELSEWHERE)
+
+
+def test_unready_service_is_that_of_the_operator_in_its_namespace() -> None:
+    fact = webhooks(services={SERVICE: 0})
+    (own,) = checks.check_webhooks([fact], NOW, namespace=SERVICE.namespace)
+    assert own.remedy.startswith("see the check operator;")
+    (others,) = checks.check_webhooks([fact], NOW, namespace="other", unserved="other")
+    assert others.remedy == "check the operator there: cfo doctor --namespace ops"
 
 
 @pytest.mark.parametrize(("replicas", "expected"), [(1, []), (2, ["warn"])])
