@@ -177,8 +177,7 @@ def rules(namespace: str, *, serves_webhooks: bool = True) -> list[Rule]:
     webhooks neither writes webhook configurations nor has a Secret with their certificates.
     """
     found = [
-        Rule("", "configmaps", ("get",), [CONFIG_MAP_NAME], namespace=namespace),
-        *configuration_watch_rules(CONFIG_MAP_NAME, namespace),
+        *configuration_rules(CONFIG_MAP_NAME, namespace),
         Rule("", "configmaps", ("create",), namespace=namespace),
         *AVAILABILITY_RULES,
         *EVENT_RULES,
@@ -191,6 +190,14 @@ def rules(namespace: str, *, serves_webhooks: bool = True) -> list[Rule]:
     for kind in KINDS:
         found += kind.base_rules(namespace)
     return found
+
+
+def configuration_rules(config_map: str, namespace: str) -> list[Rule]:
+    """Return the RBAC rules for reading the configuration from ``config_map``; manifests have only the default name."""
+    return [
+        Rule("", "configmaps", ("get",), [config_map], namespace=namespace),
+        *configuration_watch_rules(config_map, namespace),
+    ]
 
 
 async def read_configuration(client: Client, key: NamespacedName) -> ParsedConfiguration | None:

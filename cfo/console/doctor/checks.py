@@ -50,6 +50,7 @@ from cfo.runtime.pki import is_trusted, load_certificate, subject_names
 from cfo.summaries.conditions import condition_of, conditions_of
 from cfo.summaries.problems import completed, has_failed, pod_problems, remedy_for
 from cfo.summaries.summary import Problem
+from cfo.version import CONFIG_MAP_NAME
 from cfo.webhooks.raycluster.injection_plan import Images
 
 _SKEW_WARNING: Final = 5.0
@@ -590,6 +591,21 @@ def check_permissions(
             f"{facts.checked} of {facts.total} permissions were checked{has_all}",
             f"watch fewer namespaces, or {APPLY}",
         )
+
+
+def check_configuration_role(account: str, installation: Installation) -> Iterator[Finding]:
+    """Report that ``account`` may not read a ConfigMap of another name than the manifests permit."""
+    name = installation.config_name
+    if name == CONFIG_MAP_NAME:
+        return  # a missing permission of the base role
+    kubectl = f"kubectl -n {installation.namespace} create"
+    role = f"role {name} --verb get,list,watch --resource configmaps --resource-name {name}"
+    subject = shlex.quote(account.removeprefix("system:serviceaccount:"))
+    binding = f"rolebinding {name} --role {name} --serviceaccount {subject}"
+    yield fail(
+        f"{account} may not read ConfigMap {name} of --config: the manifests permit only {CONFIG_MAP_NAME}",
+        f"{kubectl} {role} && {kubectl} {binding}; or run the operator without --config",
+    )
 
 
 def check_unused_bindings(account: str, unused: Collection[NamespacedName]) -> Iterator[Finding]:

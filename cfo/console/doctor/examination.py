@@ -26,7 +26,11 @@ from cfo.console.doctor import checks, facts, other_operators
 from cfo.console.doctor.installed import SERVICE_MONITOR, InstalledOptions, read_options
 from cfo.console.doctor.installer import helm_release, olm_owner
 from cfo.console.doctor.outside_roles import check_outside_roles
-from cfo.console.doctor.permissions import read_bound_namespaces, read_permissions
+from cfo.console.doctor.permissions import (
+    may_read_configuration,
+    read_bound_namespaces,
+    read_permissions,
+)
 from cfo.console.doctor.report import (
     Findings,
     assuming_defaults,
@@ -196,7 +200,10 @@ async def examine(
         if reviewed.missing:
             missing = await missing_namespaces(client, installation.configuration)
             absent = missing.get("watchNamespaces", ())
-        found = list(checks.check_permissions(user, reviewed, absent))
+        found: list[Finding] = []
+        if not await may_read_configuration(client, installation, account):
+            found += checks.check_configuration_role(user, installation)
+        found += checks.check_permissions(user, reviewed, absent)
         needed.update(name for name in reviewed.missing if name)
         if reviewed.missing:
             bound = []

@@ -18,7 +18,7 @@ import anyio
 
 from cfo import operator
 from cfo.console.doctor.facts import Installation
-from cfo.features.roles import attributes_of, enabled_roles, retained_roles
+from cfo.features.roles import attributes_of, enabled_roles, has_all, retained_roles
 from cfo.features.scopes import Scopes, single_permissions, within
 from cfo.manifests.additional import own_name
 from cfo.manifests.names import MANAGER_BINDING
@@ -88,6 +88,13 @@ async def read_permissions(
         retained=frozenset(role.name for role in retained),
         needed=Counter(components[rule] for rule in checked),
     )
+
+
+async def may_read_configuration(client: Client, installation: Installation, account: str) -> bool:
+    """Return whether ``account`` may read the ConfigMap that the operator reads."""
+    namespace = installation.namespace
+    needed = operator.configuration_rules(installation.config_name, namespace)
+    return await has_all(client, needed, service_account(namespace, account))
 
 
 class _Reviews:

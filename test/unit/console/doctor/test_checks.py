@@ -656,6 +656,18 @@ def test_replicas_without_leader_election_are_several_operators(
     assert states(checks.check_leader_election(installation)) == []
 
 
+def test_config_map_of_another_name_needs_a_role_that_the_manifests_lack() -> None:
+    user = "system:serviceaccount:ops:manager"
+    assert list(checks.check_configuration_role(user, Installation("ops"))) == []
+    installation = Installation("ops", config_name="mine")
+    (finding,) = checks.check_configuration_role(user, installation)
+    assert finding.remedy == (
+        "kubectl -n ops create role mine --verb get,list,watch --resource configmaps --resource-name mine && "
+        "kubectl -n ops create rolebinding mine --role mine --serviceaccount ops:manager; "
+        "or run the operator without --config"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
