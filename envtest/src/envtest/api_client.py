@@ -9,13 +9,18 @@ import asyncio
 import inspect
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 import aiohttp
 
+from envtest.configuration.arguments import checked_query, checked_seconds, checked_string
+
 __all__ = ["TIMEOUT_SECONDS", "APIClient", "Address", "Response", "Watch"]
+
+Query: TypeAlias = Mapping[str, str | int | Sequence[str]]
+"""The parameters of a request."""
 
 TIMEOUT_SECONDS = 10.0
 """Seconds to wait for a watch event or a condition before a test fails."""
@@ -50,9 +55,11 @@ class Watch:
     async def event(self, timeout: float = TIMEOUT_SECONDS) -> dict[str, Any]:
         """Return the next event.
 
-        Raises TimeoutError, with the status of the last object, if there is none within ``timeout`` seconds.
+        Raises TimeoutError, with the status of the last object, if there is none within ``timeout`` seconds; TypeError
+        or ValueError for a ``timeout`` that is not a number of seconds.
         """
         __tracebackhide__ = True  # pytest shows the line of the test
+        checked_seconds("timeout", timeout)
         try:
             line = await asyncio.wait_for(self._response.content.readline(), timeout)
         except TimeoutError:
@@ -68,7 +75,9 @@ class Watch:
         return f"the last one was {self._last['type']} {_state_of(self._last['object'])}"
 
     async def summary(self, count: int) -> list[tuple[str, str]]:
-        """Return type and name of the next ``count`` events."""
+        """Return type and name of the next ``count`` events. Raises TimeoutError, TypeError."""
+        if not isinstance(count, int):
+            raise TypeError(f"count: {count!r}: must be the number of events")
         events = [await self.event() for _ in range(count)]
         return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
 
@@ -144,6 +153,16 @@ class APIClient:
         return self._session
 
     def _headers(self, content_type: str, headers: Mapping[str, str] | None) -> dict[str, str]:
+        own = {} if headers is None else headers
+        if not isinstance(own, Mapping):
+            raise TypeError(
+                f"headers: of type {type(own).__name__}: must be a mapping of names to strings"
+            )
+        for name, value in own.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise TypeError(
+                    f"headers: {name!r}: the name and the value of a header must be strings"
+                )
         base = {
             "Authorization": f"Bearer {self._plane.token}",
             "User-Agent": "test/1",
@@ -151,7 +170,7 @@ class APIClient:
         }
         if content_type:
             base["Content-Type"] = content_type
-        return base | dict(headers or {})
+        return base | dict(own)
 
     async def request(
         self,
@@ -159,17 +178,27 @@ class APIClient:
         path: str,
         body: Any = None,
         *,
-        query: Mapping[str, str] | None = None,
+        query: Query | None = None,
         content_type: str = "application/json",
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        """Send one request; ``body`` is sent as JSON unless it is bytes. ``headers`` override the default ones."""
+        """Send one request; ``body`` is sent as JSON unless it is bytes. ``headers`` override the default ones.
+
+        Raises TypeError or ValueError for an argument that cannot be sent: ``path`` begins with one slash, and the
+        values of ``query`` are strings, integers, or lists of them.
+        """
         session = self._open_session()
+        checked_string("method", method)
+        if not isinstance(content_type, str):
+            raise TypeError(f"content_type: {content_type!r}: must be a string")
+        parameters = checked_query(query)
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         if data is None:
             content_type = ""
         sent = self._headers(content_type, headers)
-        async with session.request(method, path, data=data, params=query, headers=sent) as response:
+        async with session.request(
+            method, _checked_path(path), data=data, params=parameters, headers=sent
+        ) as response:
             raw = await response.read()
             if response.content_type == "application/vnd.kubernetes.protobuf":
                 return Response(response.status, raw, response.headers)
@@ -177,39 +206,35 @@ class APIClient:
             content = json.loads(raw) if is_json and raw else raw.decode()
             return Response(response.status, content, response.headers)
 
-    async def get(self, path: str, query: Mapping[str, str] | None = None, **more: Any) -> Response:
+    async def get(self, path: str, query: Query | None = None, **more: Any) -> Response:
         """GET ``path``."""
         return await self.request("GET", path, query=query, **more)
 
-    async def post(
-        self, path: str, body: Any, query: Mapping[str, str] | None = None, **more: Any
-    ) -> Response:
+    async def post(self, path: str, body: Any, query: Query | None = None, **more: Any) -> Response:
         """POST ``body`` to ``path``."""
         return await self.request("POST", path, body, query=query, **more)
 
-    async def put(
-        self, path: str, body: Any, query: Mapping[str, str] | None = None, **more: Any
-    ) -> Response:
+    async def put(self, path: str, body: Any, query: Query | None = None, **more: Any) -> Response:
         """PUT ``body`` to ``path``."""
         return await self.request("PUT", path, body, query=query, **more)
 
     async def delete(
-        self, path: str, body: Any = None, query: Mapping[str, str] | None = None, **more: Any
+        self, path: str, body: Any = None, query: Query | None = None, **more: Any
     ) -> Response:
         """DELETE ``path``."""
         return await self.request("DELETE", path, body, query=query, **more)
 
-    async def merge(self, path: str, body: Any, query: Mapping[str, str] | None = None) -> Response:
+    async def merge(self, path: str, body: Any, query: Query | None = None) -> Response:
         """PATCH ``path`` with a JSON merge patch."""
         return await self.request(
             "PATCH", path, body, query=query, content_type="application/merge-patch+json"
         )
 
     async def apply(
-        self, path: str, body: Any, manager: str, query: Mapping[str, str] | None = None
+        self, path: str, body: Any, manager: str, query: Query | None = None
     ) -> Response:
         """PATCH ``path`` with a server-side apply patch."""
-        parameters = {"fieldManager": manager, **(query or {})}
+        parameters = {"fieldManager": _checked_manager(manager), **checked_query(query)}
         return await self.request(
             "PATCH", path, body, query=parameters, content_type="application/apply-patch+yaml"
         )
@@ -218,17 +243,18 @@ class APIClient:
     async def watch(
         self,
         path: str,
-        query: Mapping[str, str] | None = None,
+        query: Query | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Watch]:
         """Open a watch on ``path`` until the block ends.
 
-        Raises AssertionError, with the path and the response, if the API server refuses it.
+        Raises AssertionError, with the path and the response, if the API server refuses it; TypeError or ValueError as
+        :meth:`request`.
         """
         session = self._open_session()
-        parameters = {"watch": "true", **(query or {})}
+        parameters = {"watch": "true", **checked_query(query)}
         async with session.get(
-            path,
+            _checked_path(path),
             params=parameters,
             headers=self._headers("", headers),
             timeout=aiohttp.ClientTimeout(total=None),  # a watch has no end
@@ -253,11 +279,12 @@ class APIClient:
 
         A LookupError of ``condition`` means that the body does not fulfil it: fields are missing until they are
         written. Raises TimeoutError, with the path, the last response and this error, if this takes more than
-        ``timeout`` seconds; TypeError for a ``code`` that is not a number, and for a ``condition`` that is not a
-        function, or a coroutine function, because the coroutine that it returns is always true.
+        ``timeout`` seconds; TypeError or ValueError for a wrong argument: a ``condition`` must be a function, but not a
+        coroutine function, because the coroutine that it returns is always true.
         """
         __tracebackhide__ = True  # pytest shows the line of the test
-        if not isinstance(code, int):
+        checked_seconds("timeout", timeout)
+        if not isinstance(code, int) or isinstance(code, bool):
             raise TypeError(f"code: {code!r}: must be a status code; pass condition= by name")
         if condition is not None and not callable(condition):
             raise TypeError(f"condition: {condition!r}: must be a function that takes the body")
@@ -350,6 +377,22 @@ class APIClient:
             return ""
         wanted = ", ".join(names)
         return f"; the control plane runs without the controllers that write this status: {wanted}"
+
+
+def _checked_path(path: str) -> str:
+    """Return the path of a request. Raises TypeError; ValueError for a URL, whose server would get the token."""
+    if not isinstance(path, str):
+        raise TypeError(f"path: {path!r}: must be a string")
+    if not path.startswith("/") or path.startswith("//"):
+        raise ValueError(f"path: {path!r}: must begin with one slash, such as /api/v1/namespaces")
+    return path
+
+
+def _checked_manager(manager: str) -> str:
+    """Return the name of a field manager; an empty one is for the API server to refuse. Raises TypeError."""
+    if not isinstance(manager, str):
+        raise TypeError(f"manager: {manager!r}: must be a string")
+    return manager
 
 
 def _evaluate(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import signal
-import socket
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -16,9 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import click
 
+from envtest.apimachinery.file_errors import reason_of
 from envtest.configuration.controller_names import missing_controllers
 from envtest.configuration.controllers_option import controller_names, controllers_option
 from envtest.configuration.kubernetes_version import LATEST, SUPPORTED
+from envtest.configuration.option_types import PORT, PathOption
 from envtest.version import __version__
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class _Group(click.Group):
 @click.version_option(__version__, message="%(version)s")
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=PORT,
     default=0,
     show_default=True,
     help="0 selects a free port.",
@@ -106,29 +107,29 @@ class _Group(click.Group):
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--kubeconfig",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=PathOption(dir_okay=False),
     help="Write a kubeconfig to this file.",
 )
 @click.option("--token", help="Bearer token of user admin (random by default).")
 @click.option(
     "--token-auth-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=PathOption(exists=True, dir_okay=False),
     help='More users: CSV lines token,user,uid[,"group1,group2"].',
 )
 @click.option(
     "--audit-log",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=PathOption(dir_okay=False),
     help="Write audit events to this file.",
 )
 @click.option(
     "--crds",
     multiple=True,
-    type=click.Path(exists=True, path_type=Path),
+    type=PathOption(exists=True),
     help="CRDs to install: file or folder.",
 )
 @click.option(
     "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=PathOption(file_okay=False),
     help="Keep objects, CA and tokens in this folder between runs, also if envtest is killed. The disk is not "
     "flushed: the last changes can be lost with the power of the machine.",
 )
@@ -152,7 +153,7 @@ class _Group(click.Group):
 )
 @click.option(
     "--scenario",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=PathOption(exists=True, dir_okay=False),
     help="Nodes and behavior of pods (YAML or JSON): simulates scheduler and kubelets.",
 )
 @click.pass_context
@@ -198,15 +199,15 @@ def command(
         )
         asyncio.run(_serve(plane, kubeconfig, is_usable=is_usable))
     except OSError as error:
-        _fail(_listen_problem(error, host, port) or error)
+        _fail(_listen_problem(error, host, port) or _file_problem(error))
     except ValueError as error:
-        _fail(error)
+        _fail(_option_problem(error))
 
 
 @command.command("assets", short_help="Print a value for KUBEBUILDER_ASSETS.")
 @click.option(
     "--folder",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=PathOption(file_okay=False),
     help="Write the programs to this folder instead of one in the cache folder.",
 )
 @click.option(
@@ -240,11 +241,25 @@ def _listen_problem(error: OSError, host: str, port: int) -> ValueError | None:
         return ValueError(
             f"--port {port}: is in use on {host}; set another port, or 0 for a free one"
         )
-    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
-        return ValueError(f"--host {host}: must be an address of this machine, or its name")
     if error.errno in (errno.EACCES, errno.EPERM) and error.filename is None:
         return ValueError(f"--port {port}: this user is not allowed to listen on it")
     return None
+
+
+def _file_problem(error: OSError) -> OSError:
+    """Return an error of a file without its number."""
+    if not error.filename:
+        return error
+    return OSError(f"{error.filename}: {reason_of(error)}")
+
+
+def _option_problem(error: ValueError) -> ValueError:
+    """Return the error of an argument of :class:`ControlPlane` as that of the option with this name."""
+    argument, separator, problem = str(error).partition(": ")
+    option = f"--{argument.replace('_', '-')}"
+    if separator and any(option in parameter.opts for parameter in command.params):
+        return ValueError(f"{option}: {problem}")
+    return error
 
 
 def _fail(error: Exception) -> NoReturn:

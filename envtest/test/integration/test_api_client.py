@@ -132,6 +132,32 @@ async def test_field_that_is_missing_does_not_fulfil_a_condition() -> None:
         assert (await client.until(path, condition=has_color)).body["data"] == {"color": "blue"}
 
 
+@pytest.mark.parametrize(
+    ("method", "arguments", "error", "message"),
+    [
+        ("until", {"timeout": "5"}, TypeError, "timeout: '5': must be a number of seconds"),
+        ("get", {"query": {"watch": False}}, TypeError, "query: watch: False: .* 'false'"),
+        ("get", {"query": {"limit": None}}, TypeError, "query: limit: None: must be a string or"),
+        ("get", {"query": "limit=1"}, TypeError, "query: 'limit=1': must be a mapping"),
+        ("get", {"headers": {"a": 1}}, TypeError, "headers: 'a': .* must be strings"),
+        ("get", {"path": None}, TypeError, "path: None: must be a string"),
+        ("get", {"path": "//example.com/api"}, ValueError, "path: .*: must begin with one slash"),
+        (
+            "merge",
+            {"body": {}, "path": "api"},
+            ValueError,
+            "path: 'api': must begin with one slash",
+        ),
+    ],
+)
+async def test_wrong_argument_is_reported_by_its_name(
+    method: str, arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    async with ControlPlane.embedded(controllers=()) as plane, APIClient(plane) as client:
+        with pytest.raises(error, match=message):
+            await getattr(client, method)(**{"path": NAMESPACE, **arguments})
+
+
 async def test_condition_in_the_place_of_the_code_is_refused() -> None:
     async with ControlPlane.auto() as plane, APIClient(plane) as client:
         with pytest.raises(TypeError, match=r"code: .*: must be a status code"):

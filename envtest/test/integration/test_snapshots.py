@@ -114,7 +114,7 @@ async def test_failed_snapshot_keeps_the_existing_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "snapshot"
-    path.write_bytes(b"earlier")
+    path.write_bytes(b"SQLite format 3\0earlier")
 
     def fail(*_: Any) -> None:
         raise OSError("no space left")
@@ -125,7 +125,7 @@ async def test_failed_snapshot_keeps_the_existing_file(
             await plane.snapshot(path)
         with pytest.raises(SnapshotError, match="cannot write the snapshot"):
             await plane.snapshot(tmp_path / "missing" / "snapshot")
-    assert path.read_bytes() == b"earlier"
+    assert path.read_bytes() == b"SQLite format 3\0earlier"
     assert list(tmp_path.iterdir()) == [path]
 
 

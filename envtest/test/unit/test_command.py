@@ -32,7 +32,27 @@ def test_port_in_use_is_one_line_with_exit_code_2() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["--host", "1.2.3.4"], "--host 1.2.3.4: must be an address of this machine, or its name"),
+        (
+            ["--host", "1.2.3.4"],
+            "--host: '1.2.3.4': must be an IP address or a name of this machine",
+        ),
+        (["--host", ""], "--host: must not be empty"),
+        (
+            ["--data-dir", "/proc/version/x"],
+            "cannot use the data folder /proc/version/x: Not a directory",
+        ),
+        (
+            ["--data-dir", "/proc/version"],
+            "Invalid value for '--data-dir': Directory '/proc/version' is a file (see envtest --help)",
+        ),
+        (
+            ["--data-dir", "/dev/zero"],
+            "the data folder /dev/zero must be a folder, or a path where one can be created",
+        ),
+        (
+            ["--token-auth-file", "/dev/zero"],
+            "cannot read the token file /dev/zero: larger than 67108864 bytes",
+        ),
         (
             ["--kubeconfig", "/nope/x"],
             "--kubeconfig /nope/x: must be a file in a folder that exists",
@@ -45,11 +65,11 @@ def test_port_in_use_is_one_line_with_exit_code_2() -> None:
             ["--kubeconfig", "/proc/x"],
             "--kubeconfig /proc/x: cannot be written: No such file or directory",
         ),
-        (["--token", ""], "token: must not be empty, or contain spaces or control characters"),
+        (["--token", ""], "--token: must not be empty, or contain spaces or control characters"),
         (
             ["--service-cluster-ip-range", "10.0.0.0/99"],
             (
-                "service-cluster-ip-range: '10.0.0.0/99': must be an IPv4 network with a prefix length"
+                "--service-cluster-ip-range: '10.0.0.0/99': must be an IPv4 network with a prefix length"
                 " from 12 to 29, such as 10.0.0.0/24"
             ),
         ),
@@ -58,7 +78,7 @@ def test_port_in_use_is_one_line_with_exit_code_2() -> None:
 def test_value_that_cannot_be_used_is_one_line_with_its_option(
     arguments: list[str], error: str
 ) -> None:
-    result = CliRunner().invoke(command, [*arguments, "--controllers", "none"])
+    result = CliRunner().invoke(command, [*arguments, "--controllers", "none"], prog_name="envtest")
     # the only output: the server was not announced
     assert (result.exit_code, result.output) == (2, f"Error: {error}\n")
     assert not Path("/nope").exists()
@@ -85,8 +105,8 @@ def test_kubeconfig_of_another_program_is_refused_before_the_server_is_announced
 @pytest.mark.parametrize(
     ("controllers", "error"),
     [
-        ("none,gc", "controllers: none, gc: must be names of controllers, or only none"),
-        ("all,none", "controllers: all, none: must be names of controllers, or only none"),
+        ("none,gc", "--controllers: none, gc: must be names of controllers, or only none"),
+        ("all,none", "--controllers: all, none: must be names of controllers, or only none"),
         (
             " , ",
             "--controllers ' , ': must be names of controllers, separated by commas, or all, or none",
@@ -159,6 +179,22 @@ def test_scenario_is_the_behavior_of_pods_and_steps_are_what_chaos_executes() ->
             "No such command 'serve'; without a command, envtest serves (see envtest --help)",
         ),
         (["chaos"], "Missing argument 'COMMAND...' (see envtest chaos --help)"),
+        (
+            ["--port", "abc"],
+            "Invalid value for '--port': 'abc' is not a valid integer (see envtest --help)",
+        ),
+        (
+            ["--kubeconfig", ""],
+            "Invalid value for '--kubeconfig': must not be empty (see envtest --help)",
+        ),
+        (
+            ["assets", "--folder", ""],
+            "Invalid value for '--folder': must not be empty (see envtest assets --help)",
+        ),
+        (
+            ["chaos", "--budget", "nan", "true"],
+            "Invalid value for '--budget': 'nan' is not a finite number (see envtest chaos --help)",
+        ),
     ],
 )
 def test_wrong_arguments_are_reported_in_one_line(arguments: list[str], error: str) -> None:

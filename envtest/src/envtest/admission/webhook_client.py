@@ -57,6 +57,23 @@ class CallFailed(Exception):
     """Raised if the webhook cannot be called or does not respond with code 200; the message contains the reason."""
 
 
+def _is_base_url(url: str) -> bool:
+    """Report whether ``url`` is the address of an HTTPS server, without a path."""
+    try:
+        address = urlsplit(url)
+        port = address.port
+    except ValueError:  # a port that is not a number, or out of range
+        return False
+    has_only_address = address.netloc == url.removeprefix("https://").rstrip("/")
+    return (
+        address.scheme == "https"
+        and bool(address.hostname)
+        and port != 0
+        and has_only_address
+        and "@" not in url
+    )
+
+
 class ServiceEndpoints:
     """Local base URLs for the Services that webhook configurations name."""
 
@@ -78,8 +95,7 @@ class ServiceEndpoints:
         The server's certificate must be valid for ``<name>.<namespace>.svc``. Raises ValueError for a URL of another
         form, or with a path: that is in the webhook configuration.
         """
-        address = urlsplit(url)
-        if address.scheme != "https" or not address.hostname or address.path.strip("/"):
+        if not _is_base_url(url):
             raise ValueError(f"url: {url!r}: must be https://HOST:PORT")
         self._urls[namespace, name, port] = url.rstrip("/")
 

@@ -20,6 +20,7 @@ from cryptography.x509.oid import NameOID
 from multidict import MultiMapping
 
 from envtest.apimachinery.clock import Clock
+from envtest.apimachinery.file_errors import reason_of
 from envtest.apimachinery.user import (
     ANONYMOUS,
     AUTHENTICATED,
@@ -31,6 +32,7 @@ from envtest.apimachinery.user import (
 )
 from envtest.auth.front_proxy import NO_HEADERS, ClientAuthorities
 from envtest.auth.tokens import ForeignToken, InvalidToken, ServiceAccountTokens
+from envtest.formats.bounded_file import read_file
 
 __all__ = ["Authenticator", "TokenFileError", "TokenIdentity", "load_token_file"]
 
@@ -55,9 +57,11 @@ def load_token_file(path: Path) -> dict[str, User]:
     Raises TokenFileError when the file cannot be read, and for a line with fewer than three columns or an empty token.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TokenFileError(f"cannot read the token file {path}: {error}") from error
+        text = read_file(path).decode()
+    except OSError as error:
+        raise TokenFileError(f"cannot read the token file {path}: {reason_of(error)}") from error
+    except UnicodeDecodeError:
+        raise TokenFileError(f"cannot read the token file {path}: it is not UTF-8") from None
     users: dict[str, User] = {}
     reader = csv.reader(io.StringIO(text), skipinitialspace=True)
     for row in reader:

@@ -6,19 +6,19 @@ import asyncio
 import json
 import signal
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from envtest.configuration.controllers_option import controller_names, controllers_option
+from envtest.configuration.option_types import Integer, Number, PathOption
 
 if TYPE_CHECKING:
     from envtest.chaos.report import Report
 
 __all__ = ["chaos"]
 
-_EXISTING: Final = click.Path(exists=True, path_type=Path)
+_EXISTING: Final = PathOption(exists=True)
 _INCOMPLETE: Final = 3
 _INTERRUPTED: Final = 130
 
@@ -44,42 +44,42 @@ _INTERRUPTED: Final = 130
 @click.option("--only", multiple=True, metavar="ID", help="Run only this fault of a report.")
 @click.option(
     "--seed",
-    type=click.IntRange(0),
+    type=Integer(0),
     default=0,
     show_default=True,
     help="Shuffle the faults, unless 0.",
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(0.1),
+    type=Number(0.1),
     default=30.0,
     show_default=True,
     help="Seconds for each step.",
 )
 @click.option(
     "--budget",
-    type=click.FloatRange(1),
+    type=Number(1),
     default=600.0,
     show_default=True,
     help="Seconds for all runs.",
 )
 @click.option(
     "--quiet",
-    type=click.FloatRange(0.1),
+    type=Number(0.1),
     default=1.0,
     show_default=True,
     help="Seconds without writes that end a step",
 )
 @click.option(
     "--rest",
-    type=click.FloatRange(0),
+    type=Number(0),
     default=3.0,
     show_default=True,
     help="Seconds in which the operator must not write after the last step.",
 )
 @click.option(
     "--startup",
-    type=click.FloatRange(0.1),
+    type=Number(0.1),
     default=60.0,
     show_default=True,
     help="Seconds in which the operator must be ready after each start.",
@@ -89,7 +89,7 @@ _INTERRUPTED: Final = 130
 )
 @click.option(
     "--jobs",
-    type=click.IntRange(1, 64),
+    type=Integer(1, 64),
     default=1,
     show_default=True,
     help="Runs at the same time.",

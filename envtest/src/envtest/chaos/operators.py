@@ -75,7 +75,7 @@ class OperatorCommand:
     """A command in any language; it gets ``$KUBECONFIG``, and runs in a process group of its own.
 
     ``environment`` is added to the environment of this process; ``folder`` is its working directory.
-    Raises TypeError if ``command`` is a string instead of a sequence of strings.
+    Raises TypeError if ``command`` is a string instead of a sequence of strings, ValueError if it has no program.
     """
 
     command: Sequence[str]
@@ -83,7 +83,9 @@ class OperatorCommand:
     folder: Path | str | None = None
 
     def __post_init__(self) -> None:
-        checked_strings("command", self.command)
+        command = checked_strings("command", self.command)
+        if not command or not command[0]:
+            raise ValueError("command: must begin with the name or the path of a program")
 
     async def start(self, connection: Connection) -> Instance:
         """Start the command. Raises StartError."""

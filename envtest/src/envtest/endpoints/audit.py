@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from envtest.apimachinery.file_errors import reason_of
 from envtest.apimachinery.user import user_info
 from envtest.auth.attributes import Attributes
 from envtest.endpoints.request import Request
@@ -50,7 +51,7 @@ class AuditLog:
             self._out = file.open("ab")
         except OSError as error:
             raise AuditLogError(
-                f"audit log {file}: cannot be written: {error.strerror or error}"
+                f"audit log {file}: cannot be written: {reason_of(error)}"
             ) from error
 
     @property

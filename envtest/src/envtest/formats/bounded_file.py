@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Final
 
@@ -22,5 +23,5 @@ def read_file(path: Path) -> bytes:
         reason = f"{error.strerror} (relative to the working directory {Path.cwd()})"
         raise FileNotFoundError(error.errno, reason, str(path)) from None
     if len(data) > MAX_BYTES:
-        raise OSError(f"{path}: larger than {MAX_BYTES} bytes")
+        raise OSError(errno.EFBIG, f"larger than {MAX_BYTES} bytes", str(path))
     return data

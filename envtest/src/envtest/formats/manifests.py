@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from envtest.apimachinery.objects import Object
+from envtest.configuration.arguments import checked_path
 from envtest.formats.bounded_file import read_file
 
 __all__ = [
@@ -42,7 +43,7 @@ def load_manifests(sources: Iterable[Manifests], *kinds: str) -> Iterator[Object
         objects = (
             [dict(source)]
             if isinstance(source, Mapping)
-            else read_manifests(Path(source), objects_only=True)
+            else read_manifests(checked_path("a source", source), objects_only=True)
         )
         for obj in objects:
             if obj.get("kind") not in kinds:
@@ -101,8 +102,11 @@ def webhook_conversion(obj: Object) -> dict[str, Any]:
     """Return ``spec.conversion`` of a CRD with a conversion webhook, otherwise an empty dict."""
     if obj.get("kind") != CRD:
         return {}
-    conversion: dict[str, Any] = (obj.get("spec") or {}).get("conversion") or {}
-    return conversion if conversion.get("strategy") == "Webhook" else {}
+    spec = obj.get("spec")
+    conversion = spec.get("conversion") if isinstance(spec, dict) else None
+    if not isinstance(conversion, dict) or conversion.get("strategy") != "Webhook":
+        return {}
+    return conversion
 
 
 def _check_webhooks(obj: Object) -> None:

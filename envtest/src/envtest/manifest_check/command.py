@@ -12,6 +12,7 @@ import click
 
 from envtest.apimachinery.errors import StatusError
 from envtest.configuration.kubernetes_version import LATEST, SUPPORTED, parse_version
+from envtest.configuration.option_types import PathOption
 from envtest.formats.manifests import load_crds
 from envtest.manifest_check.checker import Finding, check_manifests
 from envtest.manifest_check.documents import MAX_BYTES, Source, read_source
@@ -45,7 +46,7 @@ _STDIN = "-"
 @click.option(
     "--crds",
     multiple=True,
-    type=click.Path(exists=True, path_type=Path),
+    type=PathOption(exists=True),
     help="CRDs to install: file or folder.",
 )
 @click.option("--strict", is_flag=True, help="Report custom resources without a CRD as errors.")
@@ -78,6 +79,8 @@ def command(
     validation, CRDs with CEL rules, admission policies. CRDs and namespaces in the manifests are created first. The
     exit code is 1 if there are errors, and 2 if the check is not possible, also because there is nothing to check.
     """
+    if "" in paths:  # as of an unset variable
+        _fail("PATH: must not be empty")
     try:
         version = parse_version(kubernetes_version)
         selection = select_files(Path(each) for each in paths if each != _STDIN)

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Final, NoReturn, Self
 
 from envtest.apimachinery.objects import Object
-from envtest.configuration.arguments import optional_path
+from envtest.configuration.arguments import checked_string, checked_token, optional_path
 from envtest.formats.manifests import (
     CRD,
     WEBHOOK_CONFIGURATIONS,
@@ -181,7 +181,8 @@ class BaseControlPlane(abc.ABC):
     ) -> str:
         """Return a kubeconfig as YAML; also write it to ``path``, readable only by its owner.
 
-        Raises RuntimeError if the control plane is not running; TypeError if ``path`` is not a path; FileExistsError,
+        Raises RuntimeError if the control plane is not running; TypeError or ValueError for an argument that is not a
+        path, a bearer token or a name, also if it is empty; FileExistsError,
         and writes nothing, if it has content that this method did not write, or the kubeconfig of another control
         plane that is still running; OSError, for example if the folder of ``path`` does not exist.
         """
@@ -189,6 +190,8 @@ class BaseControlPlane(abc.ABC):
         from envtest.formats.yaml_codec import dump
 
         file = optional_path("path", path)
+        bearer = None if token is None else checked_token(token)
+        checked_string("user", user)
         name = NAME
         document = {
             "apiVersion": "v1",
@@ -202,7 +205,7 @@ class BaseControlPlane(abc.ABC):
                     },
                 }
             ],
-            "users": [{"name": user, "user": {"token": token or self.token}}],
+            "users": [{"name": user, "user": {"token": bearer or self.token}}],
             "contexts": [
                 {"name": name, "context": {"cluster": name, "user": user, "namespace": "default"}}
             ],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import secrets
+import socket
 import ssl
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -23,8 +25,11 @@ from envtest.builtins.normalization import DecodeError, decode
 from envtest.configuration.arguments import (
     checked_flag,
     checked_gates,
+    checked_host,
+    checked_path,
     checked_port,
     checked_seconds,
+    checked_server_port,
     checked_string,
     checked_token,
     optional_path,
@@ -136,7 +141,7 @@ class EmbeddedServer(BaseControlPlane):
         self._data_dir = optional_path("data_dir", data_dir)
         self._archive: Archive | None = None
         self._port = checked_port(port)
-        self._host = checked_string("host", host)
+        self._host = checked_host(host)
         self._plaintext = checked_flag("plaintext", plaintext)
         self._plaintext_url = ""
         self._crds = crds
@@ -271,7 +276,7 @@ class EmbeddedServer(BaseControlPlane):
             api_server.core.pod_service = ScenarioPods(self._scenario)
             api_server.cluster.endpoints.ports_of = self._scenario.ports_of
         try:
-            await api_server.server.start(self._host, self._port, context)
+            await self._listen(api_server, context)
             if self._plaintext:
                 port = await api_server.server.start_plaintext()
                 self._plaintext_url = f"http://127.0.0.1:{port}"
@@ -285,8 +290,23 @@ class EmbeddedServer(BaseControlPlane):
         except BaseException:
             await self.stop()
             raise
-        url = f"https://{self._host}:{api_server.server.port}"
+        shown = f"[{self._host}]" if ":" in self._host else self._host
+        url = f"https://{shown}:{api_server.server.port}"
         self._admin = AdminAccess(url, authority.pem, self._admin_token)
+
+    async def _listen(self, api_server: APIServer, context: ssl.SSLContext) -> None:
+        """Listen on the host and port. Raises OSError; ValueError for a host that is not this machine."""
+        try:
+            await api_server.server.start(self._host, self._port, context)
+        except UnicodeError:  # the name has an empty or a long part
+            raise self._wrong_host() from None
+        except OSError as error:
+            if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+                raise self._wrong_host() from None
+            raise
+
+    def _wrong_host(self) -> ValueError:
+        return ValueError(f"host: {self._host!r}: must be an IP address or a name of this machine")
 
     async def _load(self) -> tuple[Mapping[str, bytes], Snapshot | None]:
         """Open the data folder or the snapshot; return its settings, and the snapshot."""
@@ -335,12 +355,14 @@ class EmbeddedServer(BaseControlPlane):
         """Write the whole state to a file, from which :meth:`envtest.ControlPlane.restore` starts a control plane.
 
         The file contains the CA's key and the tokens, and is readable only by its owner. It replaces an existing file
-        at once, when it is complete. Raises SnapshotError.
+        at once, when it is complete; only a snapshot is replaced. Raises TypeError for another argument than a path,
+        ValueError for an empty one, and SnapshotError, which is a ValueError.
         """
+        file = checked_path("path", path)
         from envtest.planes.snapshots import write_snapshot
 
         objects = self.store.fork()
-        await asyncio.to_thread(write_snapshot, Path(path), self._identity(), objects)
+        await asyncio.to_thread(write_snapshot, file, self._identity(), objects)
 
     async def advance(self, seconds: float) -> datetime:
         """Move the clock of the plane forward; see ``Clock.advance``. Returns the new time."""
@@ -431,8 +453,13 @@ class EmbeddedServer(BaseControlPlane):
     def register_service(self, namespace: str, name: str, url: str, *, port: int = 443) -> None:
         """Call webhooks of the Service ``name`` at the local ``url``, whose certificate must contain its DNS name.
 
-        Raises ValueError if ``url`` is not ``https://HOST:PORT``.
+        Raises TypeError or ValueError if ``namespace`` or ``name`` is empty, if ``port`` is not from 1 to 65535, or if
+        ``url`` is not ``https://HOST:PORT``.
         """
+        checked_string("namespace", namespace)
+        checked_string("name", name)
+        checked_string("url", url)
+        checked_server_port(port)
         self.api_server.cluster.endpoints.register(namespace, name, url, port=port)
 
     def add_user(self, token: str, user: User) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from envtest.apimachinery.objects import Object
+from envtest.configuration.arguments import checked_host, checked_path, checked_port
 from envtest.formats.certificate_authority import CertificateAuthority
 from envtest.formats.manifests import WEBHOOK_CONFIGURATIONS, webhook_conversion
 
@@ -41,11 +42,14 @@ class LocalWebhooks:
     ) -> LocalWebhooks:
         """Write ``tls.crt``, ``tls.key`` and ``ca.crt`` to ``directory``, which is created if needed.
 
-        The files are readable only by their owner. ``port`` 0 selects a port that is free now. Raises OSError.
+        The files are readable only by their owner. ``port`` 0 selects a port that is free now. Raises OSError,
+        TypeError, ValueError.
         """
+        folder = checked_path("server", directory)
+        checked_host(host)
+        checked_port(port)
         authority = CertificateAuthority(name="envtest-webhooks-ca")
         pair = authority.server([host, "localhost"])
-        folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in (
             ("tls.crt", pair.certificate),

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from envtest.configuration.arguments import checked_sources
+from envtest.configuration.arguments import checked_path, checked_sources
 from envtest.configuration.controller_names import DEFAULT
 from envtest.configuration.service_network import DEFAULT_SERVICE_NETWORK
 from envtest.formats.manifests import Manifests
@@ -38,7 +38,7 @@ def _scenario(source: ScenarioSource | None) -> Scenario | None:
         return source
     if not isinstance(source, str | Path | Mapping):
         raise TypeError(f"scenario: {source!r}: must be a path, a mapping or a Scenario")
-    return Scenario(source)
+    return Scenario(source if isinstance(source, Mapping) else checked_path("scenario", source))
 
 
 class ControlPlane(BaseControlPlane):
@@ -116,7 +116,7 @@ class ControlPlane(BaseControlPlane):
             token=None,
             token_auth_file=None,
             audit_log=audit_log,
-            snapshot=path,
+            snapshot=checked_path("path", path),
             scenario=_scenario(scenario),
         )
 

@@ -126,6 +126,11 @@ class _Program:
             await process.wait()
 
 
+def _assets_folder(given: Path | str | None) -> Path | str | None:
+    """Return the folder of the programs; an empty environment variable counts as unset."""
+    return given if given is not None else os.environ.get("KUBEBUILDER_ASSETS") or None
+
+
 def _send(process: asyncio.subprocess.Process, request: bytes) -> None:
     """Send a request to a supervisor; one that has ended ignores it."""
     assert process.stdin is not None
@@ -151,7 +156,7 @@ class RealServer(BaseControlPlane):
         self._audit_log = optional_path("audit_log", audit_log)
         self._service_network = parse_service_network(service_cluster_ip_range)
         self._crds = crds
-        folder = optional_path("assets", assets or os.environ.get("KUBEBUILDER_ASSETS"))
+        folder = optional_path("assets", _assets_folder(assets))
         if folder is None:
             raise StartFailed("cannot find etcd and kube-apiserver: set KUBEBUILDER_ASSETS")
         self._assets = folder

@@ -22,6 +22,7 @@ import orjson
 
 from envtest.apimachinery.clock import checked_offset
 from envtest.apimachinery.errors import GroupResource, StatusError
+from envtest.apimachinery.file_errors import reason_of
 from envtest.auth.token_keys import PrivateKey
 from envtest.configuration.kubernetes_version import parse_version
 from envtest.configuration.service_network import parse_service_network
@@ -97,12 +98,15 @@ def _shown(row: _Row | None) -> str:
 def write_snapshot(path: Path, settings: Mapping[str, bytes], store: Store) -> None:
     """Write settings and objects to ``path``, which only its owner can read; the file is replaced atomically.
 
-    ``store`` must not change meanwhile. Raises SnapshotError.
+    ``store`` must not change meanwhile. Raises SnapshotError, also for an existing file that is not a snapshot.
     """
     try:
+        problem = _target_problem(path)
+        if problem:
+            raise SnapshotError(f"cannot write the snapshot {path}: {problem}")
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=".tmp")
     except OSError as error:
-        raise SnapshotError(f"cannot write the snapshot {path}: {error}") from error
+        raise SnapshotError(f"cannot write the snapshot {path}: {reason_of(error)}") from error
     os.close(descriptor)
     try:
         with closing(sqlite3.connect(name, isolation_level=None)) as database:
@@ -117,10 +121,25 @@ def write_snapshot(path: Path, settings: Mapping[str, bytes], store: Store) -> N
             database.execute("COMMIT")
         os.replace(name, path)  # noqa: PTH105 - both are plain names in one folder
     except (OSError, sqlite3.Error) as error:
-        raise SnapshotError(f"cannot write the snapshot {path}: {error}") from error
+        raise SnapshotError(f"cannot write the snapshot {path}: {reason_of(error)}") from error
     finally:
         with suppress(FileNotFoundError):
             os.unlink(name)  # noqa: PTH108
+
+
+def _target_problem(path: Path) -> str:
+    """Return why a snapshot must not be written to ``path``; an empty string if it can be. Raises OSError."""
+    if not path.parent.is_dir():
+        return "must be a file in a folder that exists"
+    if not path.exists():
+        return ""
+    if not path.is_file():  # a folder, or a device, which would be replaced
+        return "must be a file, or a path that does not exist"
+    with path.open("rb") as existing:
+        start = existing.read(len(_MAGIC))
+    if start in (b"", _MAGIC):
+        return ""
+    return "exists and is not a snapshot, which could be replaced"
 
 
 def _rows_of(store: Store) -> Iterator[_Row]:
@@ -148,7 +167,7 @@ def read_snapshot(path: Path) -> Snapshot:
             query = f"SELECT {columns} FROM objects ORDER BY revision"  # noqa: S608 - names of fields
             rows = [_Row(*row) for row in database.execute(query)]
     except (OSError, sqlite3.Error) as error:
-        raise SnapshotError(f"cannot read the snapshot {path}: {error}") from error
+        raise SnapshotError(f"cannot read the snapshot {path}: {reason_of(error)}") from error
     return Snapshot(path, settings, _revision(path, settings, rows), rows)
 
 

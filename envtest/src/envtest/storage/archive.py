@@ -11,6 +11,7 @@ import sqlite3
 from pathlib import Path
 
 from envtest.apimachinery.errors import GroupResource
+from envtest.apimachinery.file_errors import reason_of
 from envtest.storage.record import DELETED, Change
 from envtest.storage.store import Store
 
@@ -35,6 +36,10 @@ class Archive:
     """The file of one control plane, in ``folder``. Only one process at a time can open it."""
 
     def __init__(self, folder: Path) -> None:
+        if folder.exists() and not folder.is_dir():
+            raise ArchiveError(
+                f"the data folder {folder} must be a folder, or a path where one can be created"
+            )
         try:
             folder.mkdir(parents=True, exist_ok=True)
             file = folder / "control-plane.sqlite"
@@ -50,7 +55,9 @@ class Archive:
             if code == sqlite3.SQLITE_BUSY:
                 reason = "is in use by another process; stop it, or use another folder"
                 raise ArchiveError(f"the data folder {folder} {reason}") from error
-            raise ArchiveError(f"cannot use the data folder {folder}: {error}") from error
+            raise ArchiveError(
+                f"cannot use the data folder {folder}: {reason_of(error)}"
+            ) from error
 
     def _check_format(self, file: Path) -> None:
         found = self.get("format")

@@ -51,6 +51,9 @@ def test_service_resolves_to_registered_url_or_external_name(store: Store) -> No
         endpoints.resolve("a", "none", 443)
     endpoints.register("a", "plain", "https://127.0.0.1:9443/")
     assert endpoints.resolve("a", "plain", 443) == "https://127.0.0.1:9443"
+    for url in ("https://127.0.0.1:x", "https://a:b@127.0.0.1:1", "https://127.0.0.1:1?q"):
+        with pytest.raises(ValueError, match="must be https://HOST:PORT"):
+            endpoints.register("a", "plain", url)
 
 
 def test_admission_request_has_all_fields() -> None:

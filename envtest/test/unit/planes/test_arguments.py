@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from envtest import ControlPlane, EmbeddedControlPlane, User
+from envtest import ControlPlane, EmbeddedControlPlane, SnapshotError, User
 from envtest.api_client import APIClient
 from envtest.chaos import OperatorCommand, explore
 from envtest.configuration.controller_names import KUBE_CONTROLLERS
@@ -155,10 +156,14 @@ def test_paths_of_the_real_control_plane_can_be_strings(
         ("port", 65536, ValueError, "port: 65536: must be an integer from 0"),
         ("host", None, TypeError, "host: None: must be a string"),
         ("host", "", ValueError, "host: must not be empty"),
+        ("host", "https://a", ValueError, "host: 'https://a': must be an IP address or a name"),
+        ("host", "a" * 65, ValueError, "host: 'a+': must be .* with at most 64 characters"),
         ("token", 1, TypeError, "token: a int: must be a string"),
         ("token", "", ValueError, "token: must not be empty"),
         ("audit_log", 1, TypeError, "audit_log: 1: must be a path"),
         ("data_dir", 1, TypeError, "data_dir: 1: must be a path"),
+        ("data_dir", "", ValueError, "data_dir: must not be empty"),
+        ("scenario", "", ValueError, "scenario: must not be empty"),
         ("token_auth_file", 1, TypeError, "token_auth_file: 1: must be a path"),
         ("service_cluster_ip_range", 1, TypeError, "service-cluster-ip-range: 1: must be an IPv4"),
         ("feature_gates", "A=true", TypeError, "feature_gates: 'A=true': must be a mapping"),
@@ -178,6 +183,57 @@ def test_wrong_argument_is_reported_by_its_name(
     options: dict[str, Any] = {name: value}
     with pytest.raises(error, match=message):
         ControlPlane.embedded(**options)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "message"),
+    [
+        ("port", 70000, ValueError, "port: 70000: must be an integer from 1 to 65535"),
+        ("port", "443", TypeError, "port: '443': must be an integer from 1 to 65535"),
+        ("namespace", "", ValueError, "namespace: must not be empty"),
+        ("name", None, TypeError, "name: None: must be a string"),
+        ("url", 5, TypeError, "url: 5: must be a string"),
+    ],
+)
+def test_wrong_argument_of_a_service_is_reported_by_its_name(
+    plane: EmbeddedControlPlane, name: str, value: Any, error: type[Exception], message: str
+) -> None:
+    address = "https://127.0.0.1:9443"
+    arguments: dict[str, Any] = {"namespace": "a", "name": "b", "url": address, "port": 443}
+    with pytest.raises(error, match=message):
+        plane.register_service(**{**arguments, name: value})
+
+
+@pytest.mark.parametrize("host", ["nope.invalid", "1.2.3.4", "."])
+async def test_host_that_is_not_this_machine_is_reported(host: str) -> None:
+    plane = ControlPlane.embedded(host=host, controllers=())
+    with pytest.raises(ValueError, match=r"host: '.*': must be an IP address or a name of this"):
+        await plane.start()
+
+
+async def test_snapshot_replaces_only_a_snapshot(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.write_text("mine")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    problems = {
+        notes: "exists and is not a snapshot",
+        pipe: "must be a file, or a path that does not exist",
+        tmp_path: "must be a file, or a path that does not exist",
+        tmp_path / "none" / "x": "must be a file in a folder that exists",
+        tmp_path / ("a" * 300): "File name too long",
+    }
+    async with ControlPlane.embedded(controllers=()) as plane:
+        for path, problem in problems.items():
+            with pytest.raises(SnapshotError, match=problem) as failed:
+                await plane.snapshot(path)
+            assert "Errno" not in str(failed.value)
+        with pytest.raises(ValueError, match="path: must not be empty"):
+            await plane.snapshot("")
+        for _ in range(2):
+            await plane.snapshot(tmp_path / "state")
+    assert notes.read_text() == "mine"
+    assert pipe.is_fifo()
 
 
 def test_one_list_instead_of_several_sources_is_an_error() -> None:

@@ -100,7 +100,7 @@ def test_errors_of_a_file_name_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ScenarioError, match="must be a mapping"):
         Scenario(file)
     monkeypatch.setattr(bounded_file, "MAX_BYTES", 1000)
-    with pytest.raises(OSError, match="/dev/zero: larger than 1000 bytes"):
+    with pytest.raises(OSError, match="larger than 1000 bytes: '/dev/zero'"):
         Scenario("/dev/zero")
 
 
