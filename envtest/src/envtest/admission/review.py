@@ -19,7 +19,8 @@ from envtest.apimachinery.errors import StatusError
 from envtest.apimachinery.field_errors import go_quote
 from envtest.apimachinery.objects import Object
 from envtest.apimachinery.user import user_info
-from envtest.endpoints.decoder import JSONError, json_type, load_json
+from envtest.endpoints.decoder import JSONError, load_json
+from envtest.formats.go_json_errors import json_type
 from envtest.registry.resource import RequestContext, ResourceInfo
 
 __all__ = ["AdmissionResponse", "InvalidResponse", "Review", "admission_request", "rejection"]

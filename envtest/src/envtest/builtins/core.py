@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -28,6 +27,7 @@ from envtest.builtins.go_rendering import REFERENCE, internal_fields
 from envtest.builtins.ip_rules import ip_errors, ip_warnings, special_address_errors
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import config_key, port_number
+from envtest.formats.go_json_errors import find_syntax_error
 from envtest.registry.object_metadata import validate_metadata
 from envtest.registry.resource import RequestContext
 from envtest.schema.shaping import copy_json
@@ -155,18 +155,18 @@ class SecretStrategy(BuiltinStrategy):
         return ()
 
 
-_JSON_TYPES = {list: "array", str: "string", bool: "bool", int: "number", float: "number"}
+_JSON_TYPES = {b"[": "array", b'"': "string", b"t": "bool", b"f": "bool"}
+"""The types of JSON values, except of numbers, by their first characters."""
 
 
 def _json_object_problem(text: bytes) -> str:
-    """Return why ``text`` cannot be decoded as a JSON object; an empty string if it can."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        return f"invalid character in JSON: {error}"
-    if value is None or isinstance(value, dict):
-        return ""
-    return f"json: cannot unmarshal {_JSON_TYPES[type(value)]} into Go value of type map[string]interface {{}}"
+    """Return why Go cannot decode ``text`` as a JSON object; an empty string if it can."""
+    problem = find_syntax_error(text)
+    start = text.lstrip()[:1]
+    if problem or start in (b"{", b"n"):
+        return problem
+    kind = _JSON_TYPES.get(start, "number")
+    return f"json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
 
 
 _MOUNTABLE_SECRETS = "kubernetes.io/enforce-mountable-secrets"

@@ -17,8 +17,8 @@ from envtest.apimachinery.errors import plain_error
 from envtest.apimachinery.field_errors import FieldError, aggregate, go_quote, invalid
 from envtest.apimachinery.name_rules import label_value, qualified_name
 from envtest.apimachinery.objects import Object
-from envtest.endpoints.decoder import json_type
 from envtest.formats.go_format import go_type
+from envtest.formats.go_json_errors import json_type
 from envtest.registry.resource import Converter
 from envtest.schema.schema_node import Schema
 from envtest.schema.shaping import compile_pruner, copy_json

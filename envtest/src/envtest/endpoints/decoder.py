@@ -27,7 +27,7 @@ from envtest.builtins.catalog import all_resources, resource_of_kind
 from envtest.builtins.normalization import DecodeError, decode
 from envtest.endpoints.negotiation import PROTOBUF, SERVED
 from envtest.endpoints.request import Request
-from envtest.formats.json_stream import error_position
+from envtest.formats.go_json_errors import IDENTITY, json_type, syntax_error
 from envtest.registry.resource import RequestContext, ResourceInfo, Strategy
 
 __all__ = [
@@ -41,7 +41,6 @@ __all__ = [
     "identity_problem",
     "in_document_order",
     "is_registered",
-    "json_type",
     "load_json",
     "load_protobuf",
     "load_untyped",
@@ -74,33 +73,6 @@ _NUMBER_SHAPE = bytes.maketrans(b"123456789E", b"000000000e")
 
 class JSONError(ValueError):
     """Raised for a body that is not valid JSON (or YAML)."""
-
-
-_SYNTAX = {
-    "Expecting property name enclosed in double quotes": "looking for beginning of object key string",
-    "Illegal trailing comma before end of object": "looking for beginning of object key string",
-    "Expecting ':' delimiter": "after object key",
-    "Expecting ',' delimiter": "after object key:value pair",
-    "Extra data": "after top-level value",
-    "Invalid control character at": "in string literal",
-}
-
-
-def _go_syntax_error(data: bytes) -> str:
-    """Return the message of Go's JSON decoder for invalid JSON."""
-    try:
-        text = data.decode(errors="surrogateescape")
-        json.loads(text, parse_int=str)
-    except json.JSONDecodeError as error:
-        rest = text[error_position(error) :].lstrip()
-        if not rest or error.msg.startswith("Unterminated string"):
-            return "unexpected end of JSON input"
-        character = rest[0].encode(errors="surrogateescape")
-        shown = rest[0] if len(character) > 1 or character.isascii() else f"\\x{character[0]:02x}"
-        return f"invalid character '{shown}' {_SYNTAX.get(error.msg, 'looking for beginning of value')}"
-    except RecursionError:
-        return "exceeded max depth"
-    return "invalid JSON"
 
 
 def _valid_utf8(data: bytes) -> bytes:
@@ -137,7 +109,7 @@ def _load_infinite(data: bytes) -> Any:
     try:
         return json.loads(_LONE_SURROGATE.sub(_replacement, data), parse_constant=_reject_constant)
     except (ValueError, RecursionError):
-        raise JSONError(_go_syntax_error(data)) from None
+        raise JSONError(syntax_error(data)) from None
 
 
 def _reject_constant(word: str) -> float:
@@ -180,7 +152,7 @@ def _load_with_lone_surrogates(data: bytes) -> Any:
     if replaced != data:
         with suppress(orjson.JSONDecodeError):
             return orjson.loads(replaced)
-    raise JSONError(_go_syntax_error(data))
+    raise JSONError(syntax_error(data))
 
 
 def _replacement(match: re.Match[bytes]) -> bytes:
@@ -274,8 +246,8 @@ async def parse_object(
     if obj is None:
         obj = {}
     if not isinstance(obj, dict):
-        problem = f"json: cannot unmarshal {json_type(obj)} into Go value of type struct"
-        raise bad_request(f"{unrecognized}{_MISSING}{problem} ({_excerpt(data)})")
+        problem = whole_object_problem(obj)
+        raise bad_request(f"{unrecognized}{problem} ({_excerpt(sent_data)})")
     sent = len(obj)
     if info.is_crd and ctx is not None and ctx.field_validation == "Ignore" and not obj.get("kind"):
         unrecognized = (
@@ -306,17 +278,6 @@ def _parse_protobuf(data: bytes, info: ResourceInfo) -> tuple[Object, bytes]:
     encoded = orjson.dumps(obj)
     _check_identity(obj, encoded, info, unrecognized)
     return obj, encoded
-
-
-def json_type(value: object) -> str:
-    """Return the name of a JSON type in the messages of Go's decoder."""
-    if isinstance(value, dict):
-        return "object"
-    if isinstance(value, list):
-        return "array"
-    if isinstance(value, bool):
-        return "bool"
-    return "string" if isinstance(value, str) else "number"
 
 
 def _excerpt(data: bytes) -> str:
@@ -412,11 +373,9 @@ def whole_object_problem(document: object) -> str:
     """Return why a JSON document cannot be an object, or an empty string."""
     if isinstance(document, dict):
         return ""
-    fields = (
-        r'APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\""'
+    return (
+        f"{_MISSING}json: cannot unmarshal {json_type(document)} into Go value of type {IDENTITY}"
     )
-    kind = json_type(document)
-    return f"{_MISSING}json: cannot unmarshal {kind} into Go value of type struct {{ {fields} }}"
 
 
 def unparsable_identity(obj: Object) -> str:

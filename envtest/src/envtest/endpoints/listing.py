@@ -24,6 +24,7 @@ from envtest.apimachinery.field_errors import FieldError, forbidden, not_support
 from envtest.apimachinery.label_selectors import parse_labels
 from envtest.endpoints.options import META_GROUP, parse_integer
 from envtest.endpoints.request import Request
+from envtest.formats.go_json_errors import find_syntax_error
 from envtest.registry.resource import ResourceInfo
 from envtest.registry.selectors import Selector, parse_fields
 from envtest.registry.storage_version import selectable_records
@@ -201,11 +202,7 @@ def _decode_token(token: str) -> tuple[int, tuple[str, str]]:
         start = str(document.get("start") or "")
         revision = int(document.get("rv") or 0)
     except (ValueError, TypeError, AttributeError):
-        why = (
-            f"invalid character {chr(raw[0])!r} looking for beginning of value"
-            if raw
-            else "unexpected end of JSON input"
-        )
+        why = find_syntax_error(raw) or "it is not a token of this server"
         raise _invalid_token(why) from None
     if version != _CONTINUE_FORMAT:
         raise _invalid_token(f"server does not recognize this encoded version {version}")

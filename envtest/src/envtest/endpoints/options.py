@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from envtest.apimachinery.errors import StatusError, bad_request, invalid_object
 from envtest.apimachinery.field_errors import (
     FieldError,
@@ -17,8 +15,15 @@ from envtest.apimachinery.field_errors import (
     too_long,
 )
 from envtest.apimachinery.objects import Object
-from envtest.endpoints.decoder import PROTOBUF, json_type, load_protobuf, media_type
+from envtest.endpoints.decoder import (
+    PROTOBUF,
+    load_json,
+    load_protobuf,
+    media_type,
+    whole_object_problem,
+)
 from envtest.endpoints.request import Request
+from envtest.formats.go_json_errors import json_type
 from envtest.registry.resource import RequestContext
 
 __all__ = [
@@ -224,14 +229,13 @@ _PRECONDITIONS = {"uid": "types.UID", "resourceVersion": "string"}
 
 def _decode_delete_options(request: Request, body: bytes) -> dict[str, Any]:
     try:
-        document = load_protobuf(body) if media_type(request) == PROTOBUF else orjson.loads(body)
+        document = load_protobuf(body) if media_type(request) == PROTOBUF else load_json(body)
     except ValueError as error:
         raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
     if document is None:
         return {}
     if not isinstance(document, dict):
-        problem = f"json: cannot unmarshal {json_type(document)} into Go value of type struct"
-        raise bad_request(f"couldn't get version/kind; json parse error: {problem}")
+        raise bad_request(whole_object_problem(document))
     _check_delete_identity(document)
     for name, (kind, go_type) in _TYPES.items():
         value = document.get(name)

@@ -20,6 +20,7 @@ import orjson
 
 from envtest.apimachinery.objects import Object, format_time
 from envtest.builtins.catalog import all_resources
+from envtest.formats.go_json_errors import syntax_error
 
 __all__ = [
     "APIEXTENSIONS",
@@ -238,8 +239,8 @@ def _raw_json(data: bytes) -> Any:
     raw = _one(data, 1, b"")
     try:
         return orjson.loads(raw) if raw else None
-    except orjson.JSONDecodeError as error:
-        raise ProtobufError(f"embedded JSON: {error}") from None
+    except orjson.JSONDecodeError:
+        raise ProtobufError(f"embedded JSON: {syntax_error(raw)}") from None
 
 
 def _items(data: bytes) -> list[str]:

@@ -158,7 +158,7 @@ def read_manifests(path: Path, *, objects_only: bool = False) -> Iterator[Object
     ``objects_only`` skips well-formed documents that are not Kubernetes objects, such as kustomize's files.
     Raises OSError if a file cannot be read, ValueError (naming the file) if it is not a manifest.
     """
-    from envtest.formats.yaml_codec import YAMLError, load, split_place
+    from envtest.formats.yaml_codec import YAMLError, load
 
     if path.is_dir():
         for file in sorted(path.iterdir()):
@@ -169,8 +169,7 @@ def read_manifests(path: Path, *, objects_only: bool = False) -> Iterator[Object
         try:
             document = load(text)
         except YAMLError as error:
-            line, problem = split_place(str(error))
-            raise ValueError(f"{path}:{start + line - 1}: {problem}") from None
+            raise ValueError(f"{path}:{start + error.line - 1}: {error.problem}") from None
         if document is None:
             continue
         if not isinstance(document, dict) or not document.get("kind"):

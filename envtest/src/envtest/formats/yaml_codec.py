@@ -5,6 +5,8 @@ Import this module only to handle YAML: most requests are JSON.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
 import re
 from calendar import monthrange
@@ -15,11 +17,19 @@ import yaml
 
 from envtest.formats.go_format import go_float
 
-__all__ = ["Loader", "YAMLError", "dump", "first_node", "load", "split_place"]
+__all__ = ["Loader", "YAMLError", "dump", "first_node", "load"]
 
 
 class YAMLError(ValueError):
-    """Raised for invalid YAML."""
+    """Raised for invalid YAML, in the words of go-yaml if it has some.
+
+    ``line`` is where the problem is, from 1; it is 1 if it is unknown. ``problem`` is the message without a line.
+    """
+
+    def __init__(self, message: str, *, problem: str = "", line: int = 1) -> None:
+        super().__init__(message)
+        self.problem = problem or message
+        self.line = line
 
 
 _INTEGER: Final = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)")
@@ -147,7 +157,29 @@ def _construct_number(loader: Any, node: yaml.ScalarNode) -> int | float:
 
 Loader.add_constructor(_TAG + "bool", _construct_bool)
 Loader.add_constructor(_TAG + "int", _construct_number)
+
+
+def _construct_binary(loader: Any, node: yaml.ScalarNode) -> str:
+    try:
+        content = base64.b64decode("".join(node.value.split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise YAMLError("yaml: !!binary value contains invalid base64 data") from None
+    return content.decode(errors="replace")
+
+
+def _construct_unknown(loader: Any, node: yaml.Node) -> Any:
+    """Return a value without its tag, as go-yaml does if the tag means nothing to it."""
+    if isinstance(node, yaml.MappingNode):
+        return loader.construct_mapping(node, deep=True)
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    return node.value
+
+
 Loader.add_constructor(_TAG + "float", _construct_number)
+Loader.add_constructor(_TAG + "binary", _construct_binary)
+for _tag in (None, _TAG + "set", _TAG + "omap", _TAG + "pairs", _TAG + "timestamp"):
+    Loader.add_constructor(_tag, _construct_unknown)
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
@@ -188,21 +220,43 @@ def load(data: bytes) -> Any:
     except YAMLError:
         raise
     except yaml.reader.ReaderError as error:
-        raise YAMLError(f"error converting YAML to JSON: yaml: {error.reason}") from None
+        raise YAMLError(f"yaml: {error.reason}") from None
+    except yaml.MarkedYAMLError as error:
+        raise _go_error(error, data) from None
     except (yaml.YAMLError, ValueError) as error:
         raise YAMLError("yaml: " + " ".join(str(error).split())) from None
     except RecursionError:
         raise YAMLError("yaml: exceeded max depth") from None
 
 
-_LINE: Final = re.compile(r"line (\d+)")
-_PLACE: Final = re.compile(r",? ?in \"<byte string>\", line \d+, column \d+:?")
+_ALIAS: Final = re.compile(r"\*([-\w]+)")
+_KEY_PROBLEM: Final = "found unhashable key"
 
 
-def split_place(message: str) -> tuple[int, str]:
-    """Return the last line of the document that an error of :func:`load` names, or 1, and the error without places."""
-    numbers = _LINE.findall(message)
-    return int(numbers[-1]) if numbers else 1, _PLACE.sub("", message)
+def _go_error(error: yaml.MarkedYAMLError, data: bytes) -> YAMLError:
+    """Return an error of libyaml, which is also the origin of go-yaml, as go-yaml prints it.
+
+    go-yaml names no line for the first one, and the line before for errors of the parser.
+    """
+    mark = error.problem_mark
+    if mark is None:
+        return YAMLError(f"yaml: {error.problem}")
+    if isinstance(error, yaml.composer.ComposerError):
+        # the library's message does not contain the name
+        alias = _ALIAS.match(data.decode(errors="replace"), mark.index)
+        name = alias[1] if alias else ""
+        return YAMLError(f"yaml: unknown anchor {name!r} referenced", line=mark.line + 1)
+    if isinstance(error, yaml.constructor.ConstructorError):
+        problem = str(error.problem)
+        if problem == _KEY_PROBLEM:
+            problem = "invalid map key: must not be a list or a map"
+        return YAMLError(f"yaml: {problem}", line=mark.line + 1)
+    number = mark.line
+    if number and isinstance(error, yaml.scanner.ScannerError):
+        number += 1
+    where = f"line {number}: " if number else ""
+    problem = f"yaml: {error.problem}"
+    return YAMLError(f"yaml: {where}{error.problem}", problem=problem, line=mark.line + 1)
 
 
 def _first_document(data: bytes) -> Any:
@@ -278,13 +332,9 @@ class _JSONConverter:
             return converted
         if isinstance(value, float):
             if not math.isfinite(value):
-                return _unsupported(value)
+                raise YAMLError(f"json: unsupported value: {_INFINITE[str(value)]}")
             return int(value) if value.is_integer() and abs(value) < 2**53 else value
-        if isinstance(value, bytes):
-            return value.decode(errors="replace")
-        if value is None or isinstance(value, (str, int, float, bool)):
-            return value
-        return _unsupported(value)
+        return value
 
 
 def _key(name: Any) -> str:
@@ -294,11 +344,11 @@ def _key(name: Any) -> str:
         return "true" if name else "false"
     if isinstance(name, (int, float)):
         return f"{name:g}" if isinstance(name, float) else str(name)
-    raise YAMLError(f"error converting YAML to JSON: unsupported map key: {str(name)[:100]}")
+    raise YAMLError(f"yaml: invalid map key: {name!r}")
 
 
-def _unsupported(value: Any) -> Any:
-    raise YAMLError(f"error converting YAML to JSON: unsupported value: {str(value)[:100]}")
+_INFINITE: Final = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}
+"""How Go prints the numbers that JSON does not have."""
 
 
 def dump(document: Any, *, sort_keys: bool = True) -> str:

@@ -37,7 +37,6 @@ from envtest.endpoints.decoder import (
     decode_fields,
     duplicate_fields,
     identity_problem,
-    json_type,
     load_json,
     load_untyped,
     load_yaml,
@@ -49,6 +48,7 @@ from envtest.endpoints.options import begin_write
 from envtest.endpoints.request import Request, Response
 from envtest.endpoints.response_transform import object_response
 from envtest.formats.go_format import go_text, go_type
+from envtest.formats.go_json_errors import IDENTITY, json_type
 from envtest.handlers.write import check_name
 from envtest.registry.object_metadata import check_namespace
 from envtest.registry.resource import RequestContext, ResourceInfo
@@ -133,7 +133,7 @@ def _undecodable_document(message: str, media: str, ctx: RequestContext) -> Stat
 
 def _as_object(value: Any, ctx: RequestContext) -> Object:
     if not isinstance(value, dict):
-        problem = f"json: cannot unmarshal {json_type(value)} into Go value of type struct"
+        problem = f"json: cannot unmarshal {json_type(value)} into Go value of type {IDENTITY}"
         raise undecodable(value, f"couldn't get version/kind; json parse error: {problem}")
     return value
 
@@ -298,12 +298,13 @@ def apply_body(data: bytes) -> Object:
     try:
         document = _read_json(data) or load_yaml(data)
     except JSONError as error:
-        raise bad_request(f"error decoding YAML: {error}") from None
+        raise bad_request(f"error decoding YAML: error converting YAML to JSON: {error}") from None
     if document is None:
         return {}
     if not isinstance(document, dict):
         raise bad_request(
-            "error decoding YAML: json: cannot unmarshal into Go value of type map[string]interface {}"
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: "
+            f"json: cannot unmarshal {json_type(document)} into Go value of type map[string]interface {{}}"
         )
     if document.get("metadata", {}) is None:  # which the name then is missing from
         del document["metadata"]

@@ -15,7 +15,7 @@ from envtest.endpoints.decoder import JSONError, load_json
 from envtest.formats.duplicate_keys import repeated_keys
 from envtest.formats.json_stream import error_line, is_json, split_values
 from envtest.formats.manifests import split_documents
-from envtest.formats.yaml_codec import Loader, YAMLError, load, split_place
+from envtest.formats.yaml_codec import Loader, YAMLError, load
 
 __all__ = ["MAX_BYTES", "Document", "Manifest", "Source", "read_source"]
 
@@ -62,8 +62,8 @@ class Document:
             line = self.line + error_line(self._data) - 1
             return None, [self._syntax_problem(line, f"json: {error}")]
         except YAMLError as error:
-            line = self._line_of(str(error))
-            return None, [self._syntax_problem(line, split_place(str(error))[1])]
+            line = self.line + error.line - 1
+            return None, [self._syntax_problem(line, error.problem)]
         if value is None:
             return None, []
         try:
@@ -87,9 +87,9 @@ class Document:
             return []  # not all JSON is YAML
 
     def _line_of(self, message: str) -> int:
-        """Return the last line that a message of the YAML library contains, in lines of the file."""
-        line, _ = split_place(message)
-        return self.line + line - 1
+        """Return the line of the file that a message about a line of this document names: ``line 4: ...``."""
+        number, _, _ = message.removeprefix("line ").partition(":")
+        return self.line + int(number) - 1
 
     def locate(self, path: str) -> int:
         """Return the line of a field (``spec.containers[0].image``); of its closest parent if it does not exist."""

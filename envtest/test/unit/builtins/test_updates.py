@@ -317,7 +317,9 @@ def test_scopes_of_a_quota_are_immutable_in_any_order() -> None:
         ("null", ""),
         ("[]", "json: cannot unmarshal array into Go value of type map[string]interface {}"),
         ("1", "json: cannot unmarshal number into Go value of type map[string]interface {}"),
-        ("[" * 100_000, "invalid character in JSON"),
+        ("[" * 100_000, "unexpected end of JSON input"),
+        ("{}x", "invalid character 'x' after top-level value"),
+        ("tru", "unexpected end of JSON input"),
     ],
 )
 def test_registry_credentials_are_a_json_object(content: str, problem: str) -> None:

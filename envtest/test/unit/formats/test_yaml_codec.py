@@ -98,6 +98,32 @@ def test_values_without_json_are_rejected(text: str) -> None:
         load(f"a: {text}".encode())
 
 
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("a: b: c", "yaml: mapping values are not allowed in this context"),
+        ("a: b\n c: d", "yaml: line 2: mapping values are not allowed in this context"),
+        ("a:\n\t- b", "yaml: line 2: found character that cannot start any token"),
+        ("- a\nb: c", "yaml: line 1: did not find expected '-' indicator"),
+        ("a:\n  b: c\n d: e", "yaml: line 2: did not find expected key"),
+        ("{", "yaml: line 1: did not find expected node content"),
+        ("a: *x", "yaml: unknown anchor 'x' referenced"),
+        ("a: !!binary x", "yaml: !!binary value contains invalid base64 data"),
+        ("a: \x01", "yaml: control characters are not allowed"),
+        ("a: .inf", "json: unsupported value: +Inf"),
+        ("[a]: b", "yaml: invalid map key: must not be a list or a map"),
+    ],
+)
+def test_error_is_that_of_go(text: str, error: str) -> None:
+    with pytest.raises(YAMLError) as failed:
+        load(text.encode())
+    assert str(failed.value) == error
+
+
+def test_tags_without_a_meaning_are_ignored() -> None:
+    assert load(b"{a: !x y, b: !y [1], c: !!set {d}}") == {"a": "y", "b": [1], "c": {"d": None}}
+
+
 @pytest.mark.parametrize("text", ["!!int x", "!!bool maybe", "!!float 1:2"])
 def test_tags_that_contradict_the_scalar_are_rejected(text: str) -> None:
     with pytest.raises(YAMLError, match="cannot decode !!str"):
