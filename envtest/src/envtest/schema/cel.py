@@ -15,15 +15,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
-from envtest.schema.cel_evaluator import (
-    CostLimitError,
-    Evaluator,
-    Implementations,
-    Workload,
-    prepare_evaluator,
-    workload,
-)
+from envtest.schema.cel_evaluator import Evaluator, Implementations, prepare_evaluator
+from envtest.schema.cel_frame import CostLimitError
+from envtest.schema.cel_lists import plain_lists
 from envtest.schema.cel_macros import COST_EXCEEDED, COST_LIMIT, begin_evaluation
+from envtest.schema.cel_workload import Workload, workload
 
 __all__ = [
     "Budget",
@@ -167,7 +163,8 @@ class Program:
     def _library_value(self, variables: Mapping[str, Any]) -> Any:
         begin_evaluation()
         try:
-            result = self._evaluated.eval(data=variables)
+            plain = {name: plain_lists(value) for name, value in variables.items()}
+            result = self._evaluated.eval(data=plain)
         except (RuntimeError, TypeError, ValueError) as error:
             text = str(error)
             raise CELError(COST_EXCEEDED if _TOO_MANY_ITERATIONS in text else text) from None

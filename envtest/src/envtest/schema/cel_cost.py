@@ -17,9 +17,9 @@ from typing import Any, Final, TypeAlias
 
 from envtest.schema.cel import Program
 from envtest.schema.cel_checked import checked_expression
-from envtest.schema.cel_evaluator import is_binding
-from envtest.schema.cel_formats import OPTIONAL_CALLS
+from envtest.schema.cel_formats import FORMAT_NAMES, OPTIONAL_CALLS
 from envtest.schema.cel_sizes import Sized
+from envtest.schema.cel_workload import is_binding
 
 __all__ = ["MAX_COST", "estimate_cost"]
 
@@ -44,6 +44,10 @@ _SORT_FACTOR: Final = 2.0
 _ACCUMULATORS: Final = frozenset({"@result", "__result__"})
 _CONSTANT_RESULTS: Final = frozenset({"cidr", "ip", "masked", "quantity", "semver"})
 """The functions whose results are compared at a cost of 1."""
+
+_FORMATS: Final = frozenset(f"format.{name}" for name in FORMAT_NAMES)
+_FORMAT_COMPARISON: Final = 7
+"""The cost of comparing the names of two formats, which have at most 64 characters."""
 
 _ONE_UNIT: Final = frozenset(
     {
@@ -91,6 +95,9 @@ _READ_ARGUMENT: Final = frozenset(
 )
 _COMPARISONS: Final = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
 _COMPARED_OVERLOADS: Final = frozenset({"equals", "not_equals"})
+_OPTIONAL: Final = "optional.ofNonZeroValue"
+"""The call into which ``cel_formats`` puts the calls that return optional values."""
+
 _SORTED: Final = frozenset({"sort", "@sortByAssociatedKeys"})
 
 
@@ -386,6 +393,8 @@ class _Estimator:
         second = call.args[1]
         if call.function == "_==_" and self._is_constant(first) and self._is_constant(second):
             return 1, None
+        if call.function == "_==_" and _is_format(first) and _is_format(second):
+            return _FORMAT_COMPARISON, None
         reads = overload in _COMPARED_OVERLOADS or overload.endswith(("_string", "_bytes"))
         if not reads:
             return 1, None
@@ -655,7 +664,7 @@ _FUNCTIONS: Final[Mapping[str, _Function]] = {
     "ip.isCanonical": _Estimator.canonical,
     "join": _Estimator.join,
     "jsonpatch.escapeKey": _Estimator.url,
-    "optional.ofNonZeroValue": _Estimator.optional_value,
+    _OPTIONAL: _Estimator.optional_value,
     "replace": _Estimator.replacement,
     "split": _Estimator.split,
     "strings.quote": _Estimator.quoted,
@@ -709,6 +718,16 @@ def _literal_size(expression: Any) -> Size | None:
     else:
         count = 1
     return Size(count, count)
+
+
+def _is_format(expression: Any) -> bool:
+    """Report whether an expression is a format, or that of an optional value: the result of ``format.named``."""
+    call = expression.call
+    if call.function in ("value", "orValue"):
+        wrapped = call.target.call
+        is_added = wrapped.function == _OPTIONAL
+        return is_added and bool(wrapped.args[0].call.function == "format.named")
+    return call.function in _FORMATS
 
 
 def _literal(expression: Any, default: int) -> int:

@@ -10,11 +10,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-__all__ = ["call_cost", "is_free"]
+__all__ = ["NEW_LIST", "NEW_MAP", "call_cost", "is_free"]
 
 Cost: TypeAlias = Callable[[Sequence[Any], Any], int]
 """Returns the cost of a call from its arguments (a method's object is the first) and its result."""
 
+NEW_LIST: Final = 10
+NEW_MAP: Final = 30
 _TRAVERSAL: Final = 0.1
 """The cost of reading a character."""
 

@@ -1,7 +1,8 @@
 """Converts the JSON values of custom resources to the types that their schemas have in CEL.
 
 As in kube-apiserver (``UnstructuredToVal``), strings with the formats ``byte``, ``date``, ``date-time`` and
-``duration`` are bytes, times and durations, and a property that is null is absent. Nothing is converted if no value of
+``duration`` are bytes, times and durations, lists with the type ``set`` or ``map`` are compared without their order
+(``cel_lists``), and a property that is null is absent. Nothing is converted if no value of
 a schema needs it.
 """
 
@@ -13,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from envtest.schema.cel_evaluator import ConversionError
+from envtest.schema.cel_frame import ConversionError
+from envtest.schema.cel_lists import MapList, SetList
 from envtest.schema.cel_types import escape
 from envtest.schema.schema_node import Schema
 
@@ -54,8 +56,7 @@ def _conversion(schema: Schema) -> Adapter | None:
     if schema.type == "string":
         return _format_adapter(schema.format)
     if schema.type == "array" and schema.items is not None:
-        item = adapter(schema.items)
-        return None if item is None else _list_adapter(item)
+        return _array_adapter(schema, schema.items)
     if schema.type == "object":
         return _object_adapter(schema)
     return None
@@ -103,15 +104,32 @@ def _to_integer_or_string(value: Any) -> Any:
     return _NOT_AN_INTEGER_OR_STRING if isinstance(value, float) else value
 
 
-def _list_adapter(item: Adapter) -> Adapter:
+def _array_adapter(schema: Schema, items: Schema) -> Adapter | None:
+    item = adapter(items)
+    typed = _list_type(schema)
+    if item is None:
+        return typed
+    convert = item
+
     def adapt(value: Any) -> Any:
         if not isinstance(value, list):
             return value
-        items = [item(each) for each in value]
-        is_partial = any(isinstance(each, Unreadable) for each in items)
-        return _PartlyUnreadableList(items) if is_partial else items
+        converted = [convert(each) for each in value]
+        if any(isinstance(each, Unreadable) for each in converted):
+            return _PartlyUnreadableList(converted)
+        return converted if typed is None else typed(converted)
 
     return adapt
+
+
+def _list_type(schema: Schema) -> Adapter | None:
+    """Return what gives a list the type that its schema declares; ``None`` for a list whose order counts."""
+    if schema.list_type == "set":
+        return lambda value: SetList(value) if isinstance(value, list) else value
+    if schema.list_type == "map":
+        keys = [escape(key) or key for key in schema.list_map_keys]
+        return lambda value: MapList(value, keys) if isinstance(value, list) else value
+    return None
 
 
 def _adapted_map(values: dict[str, Any]) -> dict[str, Any]:

@@ -204,6 +204,7 @@ def cost(rule: str, **options: Any) -> int:
         ("semver(self.short).major() == 1 && isSemver(self.short)", 86),
         ("string(ip(self.short)) == strings.quote(self.m10)", 58),
         ("!format.dns1123Label().validate(self.short).hasValue()", 1_285),
+        ("format.uuid() == format.named('uuid').value()", 10),
         ("sets.contains(self.l10, ['a', 'b'])", 33),
         ("sets.intersects(self.li100, self.li100)", 10_005),
         ("sets.equivalent(self.li100, [1, 2])", 413),

@@ -229,3 +229,68 @@ def test_time_before_the_first_year_can_be_compared(value: str) -> None:
     properties = {"a": TIME}
     assert errors({"rule": "self.a < timestamp(0)"}, properties, {"a": value}) == ""
     assert errors({"rule": "self.a.getFullYear() > 1"}, properties, {"a": value})
+
+
+SET = {**list_of({"type": "string"}), "x-kubernetes-list-type": "set"}
+PAIR = {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}}
+MAP = {
+    **list_of(PAIR),
+    "x-kubernetes-list-type": "map",
+    "x-kubernetes-list-map-keys": ["k"],
+}
+PAIRS = [{"k": "a", "v": 1}, {"k": "b", "v": 2}]
+TYPED_LISTS = {
+    "set": SET,
+    "other": SET,
+    "plain": list_of({"type": "string"}),
+    "times": {**list_of(TIME), "x-kubernetes-list-type": "set"},
+    "map": MAP,
+    "changed": MAP,
+    "inner": {"type": "object", "properties": {"set": SET}},
+}
+
+
+@pytest.mark.parametrize(
+    ("expression", "holds"),
+    [
+        ("self.set == self.other", True),
+        ("self.set != self.other", False),
+        ("self.set == ['b', 'a']", True),
+        ("['b', 'a'] == self.set", False),
+        ("self.plain == self.set", False),
+        ("self.set == ['a', 'a']", True),
+        ("self.set == ['a']", False),
+        ("[self.set] == [self.other]", True),
+        ("{'x': self.set} == {'x': self.other}", True),
+        ("self.other in [self.set]", True),
+        ("dyn(self.inner) == {'set': self.other}", True),
+        ("self.set.map(x, x) == self.other", False),
+        ("self.set + ['c', 'a'] == ['c', 'b', 'a']", True),
+        ("size(self.set + ['c', 'a']) == 3", True),
+        ("size(self.plain + self.set) == 4", True),
+        ("self.times == self.times", False),
+        ("self.map.map(x, x.k) == ['a', 'b'] && self.map[0].v == 1", True),
+        ("(self.map + dyn(self.changed)).map(x, x.v) == [1, 5, 6]", True),
+        ("self.map + self.map == self.map", True),
+        ("self.map == self.changed", False),
+        ("type(self.inner.set) == list && self.set.sort()[1] == 'b'", True),  # of the library
+    ],
+)
+def test_order_of_lists_with_a_type_does_not_matter(expression: str, holds: bool) -> None:
+    value = {
+        "set": ["a", "b"],
+        "other": ["b", "a"],
+        "plain": ["b", "a"],
+        "times": [MIDNIGHT],
+        "map": PAIRS,
+        "changed": [{"k": "c", "v": 6}, {"k": "b", "v": 5}],
+        "inner": {"set": ["a", "b"]},
+    }
+    assert (errors({"rule": expression}, TYPED_LISTS, value) == "") is holds
+
+
+def test_items_of_a_map_list_are_compared_by_their_keys() -> None:
+    rule = {"rule": "self.map == oldSelf.map"}
+    assert errors(rule, TYPED_LISTS, {"map": PAIRS[::-1]}, {"map": PAIRS}) == ""
+    changed = [PAIRS[0], {"k": "b", "v": 3}]
+    assert "failed rule" in errors(rule, TYPED_LISTS, {"map": changed}, {"map": PAIRS})
