@@ -563,10 +563,15 @@ def _show_others(
     """Let other operators notice one that owns no webhook configuration, and this one notice them.
 
     It renews the Lease without leader election, and ends if another operator renews it, or is installed with webhooks.
-    The pods of a Deployment may overlap, and an additional operator reconciles other objects: they only warn.
+    The pods of a Deployment may overlap, and an additional operator reconciles other objects: they only warn. Without
+    leader election, the replicas of one Deployment do not notice each other either.
     """
     webhook = manager.options.webhook
-    if manager.options.leader_election is not None or (webhook and webhook.configurations):
+    if manager.options.leader_election is not None:
+        return
+    if target.in_cluster:
+        _log.info("Leader election is disabled, each replica reconciles; run only one")
+    if webhook and webhook.configurations:
         return
     configuration = parsed.configuration
     is_additional = bool(configuration.label_selector or configuration.watch_namespaces)
@@ -584,7 +589,7 @@ def _show_others(
         "Other operators cannot notice this one; two would overwrite each other's children",
         reason="no webhook configuration has its address, and without leader election it renews no Lease",
         remedy=f"set leaderElection.leaderElect: true in ConfigMap {config_map} and restart the operator; then "
-        "operators with the same Lease wait, and cfo doctor finds the Lease",
+        "operators with the same Lease, and other replicas, wait, and cfo doctor finds the Lease",
     )
 
 

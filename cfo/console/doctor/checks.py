@@ -599,9 +599,10 @@ def check_configuration_role(account: str, installation: Installation) -> Iterat
     if name == CONFIG_MAP_NAME:
         return  # a missing permission of the base role
     kubectl = f"kubectl -n {installation.namespace} create"
-    role = f"role {name} --verb get,list,watch --resource configmaps --resource-name {name}"
+    quoted = shlex.quote(name)
+    role = f"role {quoted} --verb get,list,watch --resource configmaps --resource-name {quoted}"
     subject = shlex.quote(account.removeprefix("system:serviceaccount:"))
-    binding = f"rolebinding {name} --role {name} --serviceaccount {subject}"
+    binding = f"rolebinding {quoted} --role {quoted} --serviceaccount {subject}"
     yield fail(
         f"{account} may not read ConfigMap {name} of --config: the manifests permit only {CONFIG_MAP_NAME}",
         f"{kubectl} {role} && {kubectl} {binding}; or run the operator without --config",
