@@ -814,7 +814,7 @@ def test_missing_permissions_are_shown_as_rules_of_their_component() -> None:
         Rule("ray.io", "rayclusters", "list"),
         Rule("ray.io", "rayclusters", "watch"),
     )
-    many = [Rule("", f"kind{index}", "get") for index in range(9)]
+    many = [Rule("", f"kind{index}s", "get") for index in range(9)]
     delete = [Rule("rbac.authorization.k8s.io", "clusterrolebindings", "delete")]
     missing = {"": base, "flux": many, "authentication": delete}
     facts = PermissionFacts(99, 99, missing, frozenset({"authentication"}))
@@ -837,7 +837,7 @@ def test_missing_permissions_are_shown_as_rules_of_their_component() -> None:
 def test_missing_permissions_of_many_namespaces_are_one_short_line() -> None:
     namespaces = [f"team-{index:02}" for index in range(50)]
     rules = [
-        Rule("", f"kind{index}", verb, [f"name{index}"], namespace=namespace)
+        Rule("", f"kind{index}s", verb, [f"name{index}"], namespace=namespace)
         for index in range(40)
         for verb in ("get", "watch")
         for namespace in namespaces
@@ -850,7 +850,7 @@ def test_missing_permissions_of_many_namespaces_are_one_short_line() -> None:
         "missing of the base role: list customresourcedefinitions.apiextensions.k8s.io"
     )
     places = "team-00, team-01, team-02, team-03, team-04 and 45 more"
-    assert second == f"get, watch kind0 named name0 in namespaces {places}"
+    assert second == f"get, watch kind0s named name0 in namespaces {places}"
     assert last == "and 29 more rules"
 
 
