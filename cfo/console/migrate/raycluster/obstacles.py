@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from cfo.config.model import LeaderElection
-from cfo.config.section import ConfigurationError
 from cfo.console.doctor.facts import find_namespace, is_go_deployment
+from cfo.console.doctor.other_operators import configuration_of
 from cfo.console.lease_holder import living_holder
 from cfo.console.namespaces import has_namespace
 from cfo.console.operator_namespaces import (
@@ -19,7 +19,6 @@ from cfo.console.operator_namespaces import (
 )
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
-from cfo.operator import read_configuration
 from cfo.runtime import (
     DEPLOYMENT,
     Client,
@@ -35,7 +34,7 @@ from cfo.runtime.objects import (
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
-from cfo.version import CONFIG_MAP_NAME, __version__
+from cfo.version import __version__
 
 _LEASE_NAME: Final = LeaderElection().resource_name
 """The name of the Lease of both operators, unless the configuration sets another one."""
@@ -102,14 +101,10 @@ async def _reconciles(client: Client, operator_namespace: str, migrated: str) ->
     """Return whether an operator may reconcile RayClusters in the namespace ``migrated`` (empty: in any)."""
     if not migrated:
         return True
-    key = NamespacedName(operator_namespace, CONFIG_MAP_NAME)
-    try:
-        parsed = await read_configuration(client, key)
-    except (ConfigurationError, Forbidden):
+    configuration = await configuration_of(client, operator_namespace)
+    if configuration is None:
         return True
-    if parsed is None:
-        return True
-    watched = parsed.configuration.watch_namespaces
+    watched = configuration.watch_namespaces
     return not watched or migrated in watched
 
 
