@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import enum
+import inspect
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -114,6 +115,7 @@ class Selector:
             case [str() | Marker() as name]:
                 values["any_name"] = name
             case [function] if callable(function):
+                _require_selector(function)
                 values["function"] = function
             case [str() as group_version, name] if "/" in group_version:
                 group_name, _, version = group_version.rpartition("/")
@@ -187,6 +189,31 @@ class Selector:
             core = [resource for resource in found if resource.group == ""]
             return core or found
         return found
+
+
+def _require_selector(function: Callable[..., Any]) -> None:
+    """Raise :class:`TypeError` for a handler whose decorator has no parentheses, which cannot select resources."""
+    if inspect.iscoroutinefunction(function) or not _takes_one_resource(function):
+        name = getattr(function, "__qualname__", type(function).__name__)
+        raise TypeError(
+            f"function {name}: must take one resource and select by it; the decorator of a handler names a resource, "
+            "as in @on.create('kopfexamples')"
+        )
+
+
+def _takes_one_resource(function: Callable[..., Any]) -> bool:
+    signature = inspect.signature(function)
+    try:
+        signature.bind("resource")
+    except TypeError:
+        return False
+    first = next(iter(signature.parameters))
+    takes_keywords = any(
+        each.kind is inspect.Parameter.VAR_KEYWORD for each in signature.parameters.values()
+    )
+    return (
+        first == "resource" or not takes_keywords
+    )  # handlers take the keywords that they do not use
 
 
 def resources_of(served: Iterable[Iterable[DiscoveredResource]]) -> list[Resource]:

@@ -268,6 +268,12 @@ def test_declarations_get_identifiers_and_reject_contradictions() -> None:
         TypeError, match=r"^on\.startup: keyword resource: must be one of backoff, "
     ):
         kopf.on.startup(resource="pods")
+
+    async def handler(resource: Any) -> None: ...
+
+    for function in (fn, handler, lambda name, patch: None):
+        with pytest.raises(TypeError, match=r"^on\.create: function .*: must take one resource"):
+            kopf.on.create(function)
     with pytest.raises(TypeError, match=r"^on\.create: resource Pod and pods: must have exactly "):
         kopf.on.create("pods", kind="Pod")
     with pytest.raises(ValueError, match="labels: None is not a filter"):
