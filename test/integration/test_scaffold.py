@@ -301,6 +301,16 @@ class ThemeReconciler:
 """
 
 
+WEBSITE_V1 = """
+
+class WebsiteV1(
+    CustomResource, group="example.com", version="v1", kind="Website", plural="websites", storage=False
+):
+    spec: WebsiteSpec
+    status: WebsiteStatus = Field(default_factory=WebsiteStatus)
+"""
+
+
 @pytest.fixture
 def project_of_two_kinds(project: Path) -> Path:
     """A second kind is one module and one line, as the README of a project describes."""
@@ -316,12 +326,27 @@ def project_of_two_kinds(project: Path) -> Path:
     return project
 
 
-def test_manifests_and_tests_of_a_project_include_a_second_kind(project_of_two_kinds: Path) -> None:
+def test_manifests_and_tests_of_a_project_include_a_second_kind_and_version(
+    project_of_two_kinds: Path,
+) -> None:
+    package = project_of_two_kinds / "website_operator"
+    with (package / "api.py").open("a") as api:
+        api.write(WEBSITE_V1)
+    operator = (package / "operator.py").read_text()
+    operator = operator.replace(
+        "[type[CustomResource]] = []", "[type[CustomResource]] = [WebsiteV1]"
+    )
+    operator = operator.replace(
+        "from website_operator.options",
+        "from website_operator.api import WebsiteV1\nfrom website_operator.options",
+    )
+    (package / "operator.py").write_text(operator)
     generate(project_of_two_kinds)
     config = project_of_two_kinds / "config"
     chart = project_of_two_kinds / "chart"
     crds = list(yaml.safe_load_all((config / "crd.yaml").read_text()))
     assert [crd["spec"]["names"]["kind"] for crd in crds] == ["Website", "Theme"]
+    assert [version["name"] for version in crds[0]["spec"]["versions"]] == ["v1alpha1", "v1"]
     assert (chart / "crds" / "crd.yaml").read_text() == (config / "crd.yaml").read_text()
     objects = list(yaml.safe_load_all((config / "install.yaml").read_text()))
     resources = {
@@ -530,6 +555,29 @@ def test_busy_port_of_the_webhooks_is_one_line(project: Path, shares_port: bool)
     assert last_line.startswith("WebhookServer webhooks failed: AddressUnavailable: ")
     assert str(port) in last_line
     assert "in use" in last_line
+    assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "problem"),
+    [
+        ("--webhook-url", "http://x", "'http://x': must be https://HOST:PORT"),
+        ("--namespaces", "a,B", "namespace: 'B': must be the name of a namespace"),
+        ("--metrics-bind-address", "x", "'x': must be HOST:PORT"),
+        ("--sample", "missing.yaml", "missing.yaml: No such file or directory"),
+        (
+            "--sample",
+            "chart/values.yaml",
+            "values.yaml: each document must have apiVersion, kind and",
+        ),
+    ],
+)
+def test_wrong_option_is_one_error(
+    website_project: Path, option: str, value: str, problem: str
+) -> None:
+    code, output = run_in_fork(website_project, "website_operator", "--embedded", option, value)
+    assert code == 2
+    assert problem in output.splitlines()[-1]
     assert "Traceback" not in output
 
 
