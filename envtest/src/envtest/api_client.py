@@ -184,14 +184,16 @@ class APIClient:
     ) -> Response:
         """Send one request; ``body`` is sent as JSON unless it is bytes. ``headers`` override the default ones.
 
-        Raises TypeError or ValueError for an argument that cannot be sent: ``path`` begins with one slash, and the
-        values of ``query`` are strings, integers, or lists of them.
+        Raises TypeError or ValueError for an argument that cannot be sent: ``path`` begins with one slash, the values
+        of ``query`` are strings, integers, or lists of them, and text is bytes; ValueError for the events of a watch.
         """
         session = self._open_session()
         checked_string("method", method)
         if not isinstance(content_type, str):
             raise TypeError(f"content_type: {content_type!r}: must be a string")
         parameters = checked_query(query)
+        if isinstance(body, str):
+            raise TypeError("body: must be an object, or bytes to send as they are: text.encode()")
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         if data is None:
             content_type = ""
@@ -203,7 +205,7 @@ class APIClient:
             if response.content_type == "application/vnd.kubernetes.protobuf":
                 return Response(response.status, raw, response.headers)
             is_json = response.content_type == "application/json"
-            content = json.loads(raw) if is_json and raw else raw.decode()
+            content = _document(path, raw) if is_json and raw else raw.decode()
             return Response(response.status, content, response.headers)
 
     async def get(self, path: str, query: Query | None = None, **more: Any) -> Response:
@@ -377,6 +379,17 @@ class APIClient:
             return ""
         wanted = ", ".join(names)
         return f"; the control plane runs without the controllers that write this status: {wanted}"
+
+
+def _document(path: str, content: bytes) -> Any:
+    """Return the JSON document of a response. Raises ValueError if it is not one, but the events of a watch."""
+    try:
+        return json.loads(content)
+    except ValueError:
+        raise ValueError(
+            f"{path}: the response is not one JSON document; for a watch, use "
+            "`async with client.watch(path) as watch`"
+        ) from None
 
 
 def _checked_path(path: str) -> str:

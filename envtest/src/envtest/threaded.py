@@ -250,6 +250,18 @@ class ThreadedControlPlane:
         """See :meth:`BaseControlPlane.remove_webhooks`."""
         self.call(self.plane.remove_webhooks(*sources))
 
+    def kill_program(self, name: str) -> None:
+        """See :meth:`BaseControlPlane.kill_program`, also for the next two methods."""
+        self.call(self.plane.kill_program(name))
+
+    def stop_program(self, name: str) -> None:
+        """End a program of the real control plane."""
+        self.call(self.plane.stop_program(name))
+
+    def start_program(self, name: str) -> None:
+        """Start a program of the real control plane again."""
+        self.call(self.plane.start_program(name))
+
     def __enter__(self) -> Self:
         self.start()
         return self

@@ -143,6 +143,13 @@ async def test_field_that_is_missing_does_not_fulfil_a_condition() -> None:
         ("get", {"path": None}, TypeError, "path: None: must be a string"),
         ("get", {"path": "//example.com/api"}, ValueError, "path: .*: must begin with one slash"),
         (
+            "get",
+            {"path": "/api/v1/namespaces", "query": {"watch": "1", "timeoutSeconds": 1}},
+            ValueError,
+            "/api/v1/namespaces: the response is not one JSON document; for a watch, use",
+        ),
+        ("apply", {"body": "a: b", "manager": "m"}, TypeError, "body: must be an object, or bytes"),
+        (
             "merge",
             {"body": {}, "path": "api"},
             ValueError,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,16 @@ async def test_second_process_cannot_use_the_data_folder(tmp_path: Path) -> None
     async with ControlPlane.embedded(data_dir=tmp_path, controllers=()):
         with pytest.raises(ArchiveError, match="is in use by another process"):
             await ControlPlane.embedded(data_dir=tmp_path, controllers=()).start()
+
+
+async def test_damaged_data_folder_is_named(tmp_path: Path) -> None:
+    async with ControlPlane.embedded(data_dir=tmp_path, controllers=()):
+        pass
+    with closing(sqlite3.connect(tmp_path / "control-plane.sqlite")) as database:
+        database.execute("UPDATE objects SET data = 'x' WHERE resource = 'namespaces'")
+        database.commit()
+    with pytest.raises(ArchiveError, match=r"the data folder .* is damaged .*: use another folder"):
+        await ControlPlane.embedded(data_dir=tmp_path, controllers=()).start()
 
 
 async def test_unusable_data_folder_is_an_error(tmp_path: Path) -> None:

@@ -70,13 +70,7 @@ class Conversions:
         version = next((each for each in versions if each in _REVIEWS), None)
         if version is None:
             raise _MalformedResponse("no supported conversion review versions")
-        uid = str(uuid.uuid4())
-        review = {
-            "kind": "ConversionReview",
-            "apiVersion": f"{_GROUP}/{version}",
-            "request": {"uid": uid, "desiredAPIVersion": api_version, "objects": list(objects)},
-            "response": {"uid": "", "convertedObjects": None, "result": {"metadata": {}}},
-        }
+        review = _new_review(version, objects, api_version)
         body = await self._webhooks.post(
             webhook["clientConfig"], orjson.dumps(review), seconds=_SECONDS
         )
@@ -84,25 +78,44 @@ class Conversions:
             reviewed = decode_review(body, _GROUP, version, "ConversionReview")
         except ValueError as error:
             raise _MalformedResponse(str(error)) from None
-        if version == "v1" and (reviewed.get("apiVersion"), reviewed.get("kind")) != (
-            review["apiVersion"],
-            review["kind"],
-        ):
-            raise _MalformedResponse(
-                f"expected webhook response of {shown_kind(review)}, got {shown_kind(reviewed)}"
-            )
-        response = reviewed.get("response")
-        if response is None:
-            raise _MalformedResponse("no response provided")
-        if version == "v1" and response.get("uid") != uid:
-            raise _MalformedResponse(
-                f"expected response.uid={go_quote(uid)}, got {go_quote(response.get('uid') or '')}"
-            )
-        result = response.get("result") or {}
-        if result.get("status") != "Success":
-            text = f"response.result.status was '{result.get('status') or ''}', not 'Success'"
-            raise _MalformedResponse(result.get("message") or text)
+        response = _response_to(review, reviewed)
         return [_converted_object(each) for each in response.get("convertedObjects") or ()]
+
+
+def _new_review(version: str, objects: Sequence[Object], api_version: str) -> Object:
+    """Return the request to convert objects to ``api_version``."""
+    return {
+        "kind": "ConversionReview",
+        "apiVersion": f"{_GROUP}/{version}",
+        "request": {
+            "uid": str(uuid.uuid4()),
+            "desiredAPIVersion": api_version,
+            "objects": list(objects),
+        },
+        "response": {"uid": "", "convertedObjects": None, "result": {"metadata": {}}},
+    }
+
+
+def _response_to(review: Object, reviewed: Object) -> Object:
+    """Return the response in a review that a webhook returned. Raises _MalformedResponse."""
+    is_strict = review["apiVersion"] == f"{_GROUP}/v1"
+    same_kind = all(reviewed.get(name) == review[name] for name in ("apiVersion", "kind"))
+    if is_strict and not same_kind:
+        raise _MalformedResponse(
+            f"expected webhook response of {shown_kind(review)}, got {shown_kind(reviewed)}"
+        )
+    response: Object | None = reviewed.get("response")
+    if response is None:
+        raise _MalformedResponse("no response provided")
+    sent_uid = review["request"]["uid"]
+    uid = response.get("uid") or ""
+    if is_strict and uid != sent_uid:
+        raise _MalformedResponse(f"expected response.uid={go_quote(sent_uid)}, got {go_quote(uid)}")
+    result = response.get("result") or {}
+    if result.get("status") != "Success":
+        text = f"response.result.status was '{result.get('status') or ''}', not 'Success'"
+        raise _MalformedResponse(result.get("message") or text)
+    return response
 
 
 def _converted_object(value: Any) -> Object:

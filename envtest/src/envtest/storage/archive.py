@@ -40,6 +40,7 @@ class Archive:
             raise ArchiveError(
                 f"the data folder {folder} must be a folder, or a path where one can be created"
             )
+        self._folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
             file = folder / "control-plane.sqlite"
@@ -74,8 +75,11 @@ class Archive:
         return None if row is None else bytes(row[0])
 
     def settings(self) -> dict[str, bytes]:
-        """Return all settings."""
-        rows = self._database.execute("SELECT name, value FROM settings")
+        """Return all settings. Raises ArchiveError."""
+        try:
+            rows = self._database.execute("SELECT name, value FROM settings").fetchall()
+        except sqlite3.Error as error:
+            raise self._damaged(error) from error
         return {name: bytes(value) for name, value in rows}
 
     def put(self, name: str, value: bytes) -> None:
@@ -83,7 +87,24 @@ class Archive:
         self._database.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
 
     def restore(self, store: Store) -> int:
-        """Load all objects into an empty store and record its changes from now on; return the number of objects."""
+        """Load all objects into an empty store and record its changes from now on; return the number of objects.
+
+        Raises ArchiveError.
+        """
+        try:
+            count = self._load(store)
+        except (sqlite3.Error, ValueError, TypeError, LookupError) as error:
+            raise self._damaged(error) from error
+        store.journal.append(self.record)
+        return count
+
+    def _damaged(self, error: Exception) -> ArchiveError:
+        return ArchiveError(
+            f"the data folder {self._folder} is damaged ({error}): use another folder, or a copy of it"
+        )
+
+    def _load(self, store: Store) -> int:
+        """Load all objects; return their number."""
         revision = self.get("revision")
         rows = self._database.execute(
             "SELECT api_group, resource, data FROM objects ORDER BY revision"
@@ -94,7 +115,6 @@ class Archive:
             count += 1
         if revision is not None:
             store.advance(int(revision))
-        store.journal.append(self.record)
         return count
 
     def record(self, resource: GroupResource, change: Change) -> None:
