@@ -138,7 +138,7 @@ def load_scenario(path: Path) -> Scenario:
     try:
         document = load(read_file(path))
     except YAMLError as error:
-        raise ScenarioError(f"{path}: {error}") from None
+        raise ScenarioError(f"{path}:{error.line}: {error.problem}") from None
     try:
         return parse_scenario(document, path.parent)
     except ScenarioError as error:

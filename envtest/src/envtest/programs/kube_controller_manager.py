@@ -62,7 +62,9 @@ class _Server:
             self._cluster = _named(config, "clusters", context["cluster"])["cluster"]
             self._user = _named(config, "users", context["user"])["user"]
             self.url = urlsplit(self._cluster["server"])
-        except (YAMLError, LookupError, TypeError, AttributeError) as error:
+        except YAMLError as error:
+            raise FlagError(f"--kubeconfig={path}:{error.line}: {error.problem}") from None
+        except (LookupError, TypeError, AttributeError) as error:
             raise FlagError(f"--kubeconfig={path}: invalid kubeconfig: {error!r}") from None
         if self.url.scheme != "https" or not self.url.hostname:
             raise FlagError(f"--kubeconfig={path}: the server must be an https URL")

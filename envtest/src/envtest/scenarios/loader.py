@@ -77,7 +77,7 @@ def load_document(source: Path | str | Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         document = load(read_file(Path(source)))
     except YAMLError as error:
-        raise ScenarioError(f"{source}: {error}") from None
+        raise ScenarioError(f"{source}:{error.line}: {error.problem}") from None
     if document is None:
         return {}
     if not isinstance(document, Mapping):

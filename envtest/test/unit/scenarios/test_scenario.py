@@ -96,6 +96,9 @@ def test_errors_of_a_file_name_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         match=r'^.*/s\.yaml: pods\[0\]\.image\.reason: "Odd": must be one of ErrImagePull',
     ):
         Scenario(file)
+    file.write_text("nodes:\n- name: a\n capacity: {}\n")
+    with pytest.raises(ScenarioError, match=r"^.*/s\.yaml:3: yaml: did not find expected key$"):
+        Scenario(file)
     file.write_text("[]")
     with pytest.raises(ScenarioError, match="must be a mapping"):
         Scenario(file)
