@@ -115,6 +115,9 @@ class AddressUnavailable(OSError):
     server = ""
     address = ""
 
+    def __str__(self) -> str:
+        return self.strerror or ""
+
 
 class _Connection:
     """A connection, from before its handshake."""
