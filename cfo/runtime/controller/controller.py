@@ -359,10 +359,10 @@ class Controller:
                 _reconcile_id.set("")
 
     def _repeat_with_room(self, request: Request, priority: int) -> None:
-        """Put a request back until there is room for its large objects."""
+        """Put a request back until there is room for its large objects, and then let it run first: it has the room."""
         self._metrics.requeue_after.inc()
         _log.debug("Reconcile waits, because another one has large objects in memory")
-        repeat = partial(self.queue.add, request, priority=priority)
+        repeat = partial(self.queue.add, request, priority=priority, first=True)
         self._large_objects.wait((self.name, request), request.namespace, repeat)
 
     async def _reconcile(self, request: Request) -> Result:

@@ -9,7 +9,8 @@ the lowest priority, so that items that keep coming cannot hold back those of th
 
 Items of equal priority are handed out fairly: their *shares* (the namespaces, in a controller) take turns, and within a
 share, items are handed out in the order in which they became ready. So an item waits for at most one item of each other
-share, however many items these have. While several shares wait, none of them gets more than ``max_share`` workers.
+share, however many items these have. While several shares wait, none of them gets more than ``max_share`` workers. The
+exception are items that are added with ``first``: they are handed out before all others, without these limits.
 
 Each entry has the causes that queued it (:mod:`.cause`). To compare the states of an updated object, a cause
 refers to both; a queue holds at most 4 MiB of such states and records later causes without them.
@@ -43,6 +44,9 @@ _MAX_LEVELS: Final = 16
 _LOWEST_EVERY: Final = 16
 """Each item of this number is one of the lowest priority."""
 
+_FIRST_LEVEL: Final = sys.maxsize
+"""The level of the items that are handed out first; all others have that of their priority."""
+
 _MAX_HELD: Final = 4 * 1024 * 1024
 """The maximum number of bytes of JSON to which the causes in a queue refer."""
 
@@ -59,12 +63,22 @@ class QueueShutDown(Exception):
 class _Entry(Generic[Item]):
     """A queued or running item.
 
-    ``ready_at`` is None when it can be handed out; ``since`` is when it was queued or taken; ``stale`` means that
-    another entry replaced it. The ready entries of one share and priority are a ring: ``next`` of the last one is the
-    first one.
+    ``ready_at`` is None when it can be handed out; ``since`` is when it was queued or taken; ``first``: before all
+    others; ``stale`` means that another entry replaced it. The ready entries of one share and level are a ring:
+    ``next`` of the last one is the first one.
     """
 
-    __slots__ = ("causes", "item", "next", "order", "priority", "ready_at", "since", "stale")
+    __slots__ = (
+        "causes",
+        "first",
+        "item",
+        "next",
+        "order",
+        "priority",
+        "ready_at",
+        "since",
+        "stale",
+    )
 
     def __init__(
         self,
@@ -74,6 +88,8 @@ class _Entry(Generic[Item]):
         ready_at: float | None,
         since: float,
         causes: Causes,
+        *,
+        first: bool,
     ) -> None:
         self.item = item
         self.priority = priority
@@ -81,12 +97,17 @@ class _Entry(Generic[Item]):
         self.ready_at = ready_at
         self.since = since
         self.causes = causes
+        self.first = first
         self.stale = False
         self.next: _Entry[Item] | None = None
 
+    @property
+    def level(self) -> int:
+        return _FIRST_LEVEL if self.first else self.priority
+
 
 _Level = OrderedDict[Hashable, _Entry[Item]]
-"""The last ready entry of each share, for one priority; the next share to be served is the first."""
+"""The last ready entry of each share, for one level; the next share to be served is the first."""
 
 
 def _only_share(_: object) -> Hashable:
@@ -173,9 +194,15 @@ class WorkQueue(Generic[Item]):
             yield QueuedItem(item, False, entry.priority, now - since, entry.causes)
 
     def add(
-        self, item: Item, *, priority: int = 0, after: float = 0.0, cause: Cause = _GENERIC
+        self,
+        item: Item,
+        *,
+        priority: int = 0,
+        after: float = 0.0,
+        cause: Cause = _GENERIC,
+        first: bool = False,
     ) -> None:
-        """Add ``item`` now, or after ``after`` seconds.
+        """Add ``item`` now, or after ``after`` seconds; with ``first``, it is handed out before all others.
 
         ``cause`` is merged with the causes of an item that is ready already. For a delayed item, the causes are those
         of its earliest time. Has no effect after :meth:`shut_down`.
@@ -188,17 +215,19 @@ class WorkQueue(Generic[Item]):
             self._metrics.retries.inc()
         entry = self._entries.get(item)
         if entry is None:
-            self._insert(item, priority, ready_at, now, self._hold(Causes.of(cause)))
+            causes = self._hold(Causes.of(cause))
+            self._insert(item, priority, ready_at, now, causes, first=first)
             return
         if entry.ready_at is None:
             if ready_at is None:  # a delayed addition is covered by the entry that is ready
                 self._held -= entry.causes.held
                 entry.causes = self._hold(entry.causes.followed_by(cause))
-            if priority > entry.priority:
-                self._raise_priority(entry, priority)
+            if priority > entry.priority or (first and not entry.first):
+                self._raise(entry, max(priority, entry.priority), first=first or entry.first)
             return
         is_earlier = ready_at is None or ready_at < entry.ready_at
-        if not is_earlier and priority <= entry.priority:
+        is_first = first or entry.first
+        if not is_earlier and priority <= entry.priority and is_first == entry.first:
             return
         self._make_stale(entry)  # an entry within a heap cannot change its order
         causes = entry.causes
@@ -207,7 +236,8 @@ class WorkQueue(Generic[Item]):
             self._held -= causes.held
             causes = self._hold(Causes.of(cause))
             earliest = ready_at
-        self._insert(item, max(priority, entry.priority), earliest, now, causes)
+        highest = max(priority, entry.priority)
+        self._insert(item, highest, earliest, now, causes, first=is_first)
 
     def add_after(
         self, item: Item, seconds: float, *, priority: int = 0, cause: Cause = _GENERIC
@@ -279,10 +309,17 @@ class WorkQueue(Generic[Item]):
         return causes
 
     def _insert(
-        self, item: Item, priority: int, ready_at: float | None, now: float, causes: Causes
+        self,
+        item: Item,
+        priority: int,
+        ready_at: float | None,
+        now: float,
+        causes: Causes,
+        *,
+        first: bool,
     ) -> None:
         self._order += 1
-        entry = _Entry(item, priority, self._order, ready_at, now, causes)
+        entry = _Entry(item, priority, self._order, ready_at, now, causes, first=first)
         self._entries[item] = entry
         if ready_at is None:
             self._make_ready(entry)
@@ -314,10 +351,10 @@ class WorkQueue(Generic[Item]):
             self._wake(1)
 
     def _push(self, entry: _Entry[Item]) -> None:
-        """Append an entry to those of its priority and share."""
-        level = self._levels.get(entry.priority)
+        """Append an entry to those of its level and share."""
+        level = self._levels.get(entry.level)
         if level is None:
-            level = self._add_level(entry.priority)
+            level = self._add_level(entry.level)
         share = self._share_of(entry.item)
         last = level.get(share)
         if last is None:
@@ -327,13 +364,13 @@ class WorkQueue(Generic[Item]):
             last.next = entry
         level[share] = entry
 
-    def _add_level(self, priority: int) -> _Level[Item]:
-        """Add a level, so that the highest priority stays first, and forget empty levels if there are many."""
+    def _add_level(self, number: int) -> _Level[Item]:
+        """Add a level, so that the highest one stays first, and forget empty levels if there are many."""
         levels = self._levels
         if len(levels) >= _MAX_LEVELS:
             levels = {known: level for known, level in levels.items() if level}
         added: _Level[Item] = OrderedDict()
-        self._levels = dict(sorted({**levels, priority: added}.items(), reverse=True))
+        self._levels = dict(sorted({**levels, number: added}.items(), reverse=True))
         return added
 
     def _level_of_free_share(self, levels: Iterable[_Level[Item]]) -> _Level[Item] | None:
@@ -351,14 +388,16 @@ class WorkQueue(Generic[Item]):
             return level
         return None
 
-    def _raise_priority(self, entry: _Entry[Item], priority: int) -> None:
-        """Replace a ready entry by one of a higher priority; :meth:`_take` skips the stale one."""
+    def _raise(self, entry: _Entry[Item], priority: int, *, first: bool) -> None:
+        """Replace a ready entry by one of a higher level; :meth:`_take` skips the stale one."""
         if self._metrics:
             self._metrics.depth[entry.priority].dec()
             self._metrics.depth[priority].inc()
         entry.stale = True
         self._order += 1
-        raised = _Entry(entry.item, priority, self._order, None, entry.since, entry.causes)
+        raised = _Entry(
+            entry.item, priority, self._order, None, entry.since, entry.causes, first=first
+        )
         self._entries[entry.item] = raised
         if entry.item not in self._processing:
             self._push(raised)
@@ -372,7 +411,8 @@ class WorkQueue(Generic[Item]):
             level = next(filter(None, levels), None)  # the first one that is not empty
             if level is None:
                 return None
-            if len(self._processing) >= self._max_share:
+            is_limited = level is not self._levels.get(_FIRST_LEVEL)
+            if is_limited and len(self._processing) >= self._max_share:
                 level = self._level_of_free_share(levels) or level
             share, last = level.popitem(last=False)
             entry = last.next or last  # the first of the ring
@@ -381,7 +421,7 @@ class WorkQueue(Generic[Item]):
                 level[share] = last  # at the end of the level: the other shares are next
             entry.next = None
             if entry.stale:
-                continue  # its replacement has a higher priority
+                continue  # its replacement has a higher level
             item = entry.item
             del self._entries[item]
             self._ready_count -= 1

@@ -189,6 +189,29 @@ async def test_share_with_free_workers_precedes_shares_without() -> None:
     assert (await queue.get())[0] == "b1"
 
 
+async def test_first_item_precedes_all_others_and_keeps_its_priority(clock: FakeClock) -> None:
+    queue: WorkQueue[str] = WorkQueue(clock=clock, share_of=itemgetter(0), max_share=1)
+    queue.add("attacker-running")
+    await queue.get()
+    queue.add("victim", priority=10)
+    queue.add("attacker-ready", priority=LOW_PRIORITY)
+    queue.add_after("attacker-delayed", 60, priority=LOW_PRIORITY)
+    queue.add("attacker-running", priority=LOW_PRIORITY, first=True)
+    for item in ("attacker-ready", "attacker-delayed", "attacker-new"):
+        queue.add(item, priority=LOW_PRIORITY, first=True)
+    queue.add("attacker-new")  # an event of it
+    taken = [await queue.get() for _ in range(4)]
+    assert taken == [
+        ("attacker-ready", LOW_PRIORITY),
+        ("attacker-delayed", LOW_PRIORITY),
+        ("attacker-new", 0),
+        ("victim", 10),
+    ]
+    queue.add("victim-2")
+    queue.done("attacker-running")
+    assert await queue.get() == ("attacker-running", LOW_PRIORITY)
+
+
 async def test_many_priorities_are_handed_out_in_order(queue: WorkQueue[str]) -> None:
     for turn in range(3):
         for priority in random.Random(1).sample(range(100), 100):
