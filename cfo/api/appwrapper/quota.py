@@ -219,12 +219,16 @@ def _has_fault_tolerance(template: Object) -> bool:
 
 
 def _with_requests(container: Object, minimum: Mapping[str, str]) -> Object:
-    """Return ``container`` with requests of at least ``minimum``; invalid quantities are kept."""
+    """Return ``container`` with requests of at least ``minimum``; invalid quantities are kept.
+
+    What a container with a limit does not request is the limit (API servers set that), which can be larger.
+    """
     resources: Object = container.get("resources") or {}
     requests: Object = dict(resources.get("requests") or {})
+    requested = {**(resources.get("limits") or {}), **requests}
     for name, amount in minimum.items():
         try:
-            if parse_quantity(requests.get(name, "0")) < parse_quantity(amount):
+            if parse_quantity(requested.get(name, "0")) < parse_quantity(amount):
                 requests[name] = amount
         except ValueError:
             continue  # the API server rejects it

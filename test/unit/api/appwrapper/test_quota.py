@@ -183,20 +183,21 @@ def test_submission_without_pod_is_not_counted(mode: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("requests", "expected"),
+    ("requests", "limits", "expected"),
     [
-        ({}, {"cpu": "200m", "memory": "256Mi"}),
-        ({"cpu": "100m", "memory": "1Gi"}, {"cpu": "200m", "memory": "1Gi"}),
-        ({"memory": None}, {"cpu": "200m", "memory": None}),
-        ({"cpu": "1e999"}, {"cpu": "1e999", "memory": "256Mi"}),
+        ({}, {}, {"cpu": "200m", "memory": "256Mi"}),
+        ({"cpu": "100m", "memory": "1Gi"}, {}, {"cpu": "200m", "memory": "1Gi"}),
+        ({"memory": None}, {}, {"cpu": "200m", "memory": None}),
+        ({"cpu": "1e999"}, {}, {"cpu": "1e999", "memory": "256Mi"}),
+        ({}, {"cpu": "32", "memory": "100Mi"}, {"memory": "256Mi"}),
+        ({"cpu": "100m"}, {"cpu": "32", "memory": "100Gi"}, {"cpu": "200m"}),
     ],
 )
 def test_head_pod_has_quota_for_the_cleanup_of_redis(
-    requests: dict[str, Any], expected: dict[str, Any]
+    requests: dict[str, Any], limits: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    head = {
-        "template": {"spec": {"containers": [{"name": "h", "resources": {"requests": requests}}]}}
-    }
+    resources = {"requests": requests, "limits": limits}
+    head = {"template": {"spec": {"containers": [{"name": "h", "resources": resources}]}}}
     template = ray_cluster(
         headGroupSpec=head, gcsFaultToleranceOptions={"redisAddress": "redis:6379"}
     )
