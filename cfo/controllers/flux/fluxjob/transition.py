@@ -57,6 +57,7 @@ from cfo.controllers.flux.fluxjob.start_timeout import (
     hold_of,
     lacks_pods,
     lacks_service_pod,
+    missing_pods,
     next_check,
     obstacle_of_start,
     record_missing_pods,
@@ -546,8 +547,10 @@ def _report_pods(seen: JobObservation, step: JobStep, cluster: Object) -> str:
     lacks_service = lacks_service_pod(seen, status, cluster)
     is_unexplained = reason != PODS_MISSING or pods.small or lacks_service
     if is_unexplained and lacks_pods(seen, status, cluster):
+        missing = describe_missing_pods(seen, status, cluster)
+        were_ready = reason == BROKERS_READY and missing_pods(seen, status, cluster)
+        message = missing if were_ready else f"{missing} {message}"
         reason = PODS_MISSING
-        message = f"{describe_missing_pods(seen, status, cluster)} {message}"
         if has_succeeded(cluster) and not pods.live:
             message = "The command has succeeded, and no pod of the job runs"
     if problem.get("status") == "False" and reason != known:

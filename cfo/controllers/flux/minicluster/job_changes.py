@@ -48,14 +48,19 @@ def is_suspended(job: Mapping[str, Any]) -> bool:
 
 
 def missing_pods(job: Mapping[str, Any]) -> int:
-    """Return how many pods of a Job that was started do not exist; 0 while failed pods are being replaced."""
+    """Return how many pods of a Job that was started do not exist; 0 while some are being deleted."""
     status = job.get("status") or {}
     if is_suspended(job) or end_condition(job) is not None or not status.get("startTime"):
         return 0
-    if status.get("failed") or status.get("terminating"):
+    if status.get("terminating"):
         return 0
     existing = int(status.get("active") or 0) + int(status.get("succeeded") or 0)
     return max(0, int((job.get("spec") or {}).get("parallelism") or 0) - existing)
+
+
+def has_failed_pods(job: Mapping[str, Any]) -> bool:
+    """Return whether pods of the Job have failed, which it replaces after a pause; deleted ones count as failed."""
+    return bool((job.get("status") or {}).get("failed"))
 
 
 def creation_seconds(job: Mapping[str, Any], now: datetime) -> float:

@@ -32,6 +32,7 @@ from cfo.controllers.flux.job_selection import JOBS
 from cfo.controllers.flux.minicluster.job_changes import (
     creation_seconds,
     end_condition,
+    has_failed_pods,
     has_started,
     ignored_changes,
     is_outdated,
@@ -415,7 +416,8 @@ class MiniClusterReconciler:
         """Return that pods of the Job could not be created, and why: its status does not say that.
 
         The API server is asked once for each number of missing pods; then the condition has the answer. It is asked
-        for the Job, too: the cache does not have its pod template, to which webhooks may have added something.
+        for the Job, too: the cache does not have its pod template, to which webhooks may have added something. Failed
+        pods that it does not refuse are replaced after a pause.
         """
         missing = missing_pods(job)
         if not missing or creation_seconds(job, self.clock.now()) > 0:
@@ -434,6 +436,8 @@ class MiniClusterReconciler:
             _log.info("Cannot determine why pods are missing", error=str(error))
         why = f": {refusal}"
         if not refusal:
+            if has_failed_pods(job):
+                return None
             why = f". The Events of the Job say why: kubectl describe job -n {key_of(job).namespace} {name_of(job)}"
         return PodFailure(PODS_MISSING, shortened(subject + why, MAX_WHOLE_MESSAGE))
 

@@ -149,11 +149,14 @@ async def test_status_is_written_before_a_limited_number_of_pods_is_labelled() -
 async def test_refusal_of_pods_is_asked_for_once_and_is_in_the_condition() -> None:
     refusal = 'pods "a-x" is forbidden: exceeded quota: none, requested: pods=1'
     asked: list[bool] = []
+    is_refused = True
 
     async def create(pod: Object, *, dry_run: bool) -> Object:
         assert pod["spec"]["containers"]
         asked.append(dry_run)
-        raise Forbidden(403, {"message": refusal})
+        if is_refused:
+            raise Forbidden(403, {"message": refusal})
+        return pod
 
     async def get(gvk: GVK, key: NamespacedName, *, live: bool) -> Object:
         assert live
@@ -181,6 +184,10 @@ async def test_refusal_of_pods_is_asked_for_once_and_is_in_the_condition() -> No
     assert fewer is not None
     assert fewer.message.startswith("1 of 2 pods")
     assert asked == [True, True]
+    job["status"]["failed"] = 1
+    assert await reconciler._missing_pods(cluster, job) == fewer, "also instead of a failed one"
+    is_refused = False
+    assert await reconciler._missing_pods(cluster, job) is None, "the Job replaces it soon"
 
 
 async def test_labels_that_are_removed_by_others_are_not_written_in_a_loop() -> None:

@@ -600,10 +600,11 @@ def test_condition_does_not_follow_each_attempt_to_pull_an_image() -> None:
     [
         ({"startTime": "2026-01-01T00:00:00Z"}, 2),
         ({"startTime": "2026-01-01T00:00:00Z", "active": 1, "succeeded": 1}, 0),
-        ({"startTime": "2026-01-01T00:00:00Z", "failed": 1}, 0),
+        ({"startTime": "2026-01-01T00:00:00Z", "failed": 1}, 2),
+        ({"startTime": "2026-01-01T00:00:00Z", "failed": 1, "terminating": 1}, 0),
         ({}, 0),
     ],
-    ids=["none exist", "all exist", "failed pods are replaced", "not started"],
+    ids=["none exist", "all exist", "failed", "being deleted", "not started"],
 )
 def test_pods_that_the_job_could_not_create_are_counted(status: Object, expected: int) -> None:
     job = {"spec": {"parallelism": 2}, "status": status}
