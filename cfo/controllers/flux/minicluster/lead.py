@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from cfo.api.flux.names import COMPLETION_INDEX, MINICLUSTER_LABEL
+from cfo.api.flux.names import COMPLETION_INDEX, MINICLUSTER, MINICLUSTER_LABEL
+from cfo.api.job_pods import controller_uid
 from cfo.controllers.flux.minicluster.plan import INDEX_LABEL
 from cfo.controllers.naming_label import NamingLabel
 from cfo.controllers.pod_status import (
@@ -21,7 +22,7 @@ from cfo.controllers.pod_status import (
     failure_of,
     status_of_pod,
 )
-from cfo.runtime import Entry, Event
+from cfo.runtime import JOB, Entry, Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def unlabelled_pods(pods: Iterable[Entry], job_uid: str) -> list[tuple[Entry, st
     others: list[tuple[Entry, str]] = []
     for pod in pods:
         index = unlabelled_index(pod)
-        if index is None or pod.meta.is_deleting or _controller_uid(pod) != job_uid:
+        if index is None or pod.meta.is_deleting or _owner_uid(pod) != job_uid:
             continue
         found = lead if _is_lead(pod) else others
         found.append((pod, index))
@@ -68,7 +69,7 @@ def active_pods(pods: Iterable[Entry], job_uid: str) -> list[Entry]:
     return [
         pod
         for pod in pods
-        if _controller_uid(pod) == job_uid
+        if _owner_uid(pod) == job_uid
         and not pod.meta.is_deleting
         and status_of_pod(pod).phase not in ("Succeeded", "Failed")
     ]
@@ -76,7 +77,7 @@ def active_pods(pods: Iterable[Entry], job_uid: str) -> list[Entry]:
 
 def lead_of(pods: Iterable[Entry], job_uid: str, cluster: str) -> LeadPod | None:
     """Return the newest pod with index 0 of the Job; ``cluster`` is the name of its container that runs Flux."""
-    found = [pod for pod in pods if _is_lead(pod) and _controller_uid(pod) == job_uid]
+    found = [pod for pod in pods if _is_lead(pod) and _owner_uid(pod) == job_uid]
     if not found:
         return None
     states = [_state_of(pod, cluster) for pod in sorted(found, key=lambda pod: pod.version)]
@@ -102,7 +103,7 @@ def failure_in(pods: Iterable[Entry], owners: Collection[str]) -> PodFailure | N
     ``owners`` are the uids of the Job and the MiniCluster: other pods with the label do not count. Only the first 200
     pods are examined. Pods that have failed do not count either, because the Job replaces them.
     """
-    own = [pod for pod in pods if _controller_uid(pod) in owners and not pod.meta.is_deleting]
+    own = [pod for pod in pods if _owner_uid(pod) in owners and not pod.meta.is_deleting]
     own.sort(key=lambda pod: (not _is_lead(pod), pod.key.name))
     for pod in own[:_MAX_EXAMINED]:
         status = status_of_pod(pod)
@@ -138,9 +139,9 @@ def _is_lead(pod: Entry) -> bool:
     return pod.meta.labels.get(COMPLETION_INDEX) == "0"
 
 
-def _controller_uid(pod: Entry) -> str:
-    controller = pod.meta.controller
-    return controller.uid if controller is not None else ""
+def _owner_uid(pod: Entry) -> str:
+    """Return the uid of the Job or MiniCluster that controls a pod; empty if none does."""
+    return controller_uid(pod.meta.controller, JOB, MINICLUSTER)
 
 
 def _state_of(pod: Entry, container: str) -> LeadPod:

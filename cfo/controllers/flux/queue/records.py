@@ -23,6 +23,7 @@ from cfo.api.flux.names import (
     VALID,
     JobState,
 )
+from cfo.api.job_pods import controller_uid
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.pod_requests import PodShape
 from cfo.controllers.flux.queue.model import (
@@ -44,7 +45,7 @@ from cfo.controllers.flux.queue.shape import (
     shape_of_job,
     shape_of_pods,
 )
-from cfo.runtime import GVK, Entry
+from cfo.runtime import GVK, JOB, Entry
 from cfo.runtime.cache import Meta
 from cfo.runtime.objects import parse_time
 
@@ -393,9 +394,8 @@ def pod_record(entry: Entry) -> PodRecord:
 
 
 def owner_of_pod(meta: Meta) -> str:
-    """Return the uid of the controller of a pod; empty if it has none."""
-    controller = meta.controller
-    return _name(controller.uid) if controller is not None else ""
+    """Return the uid of the Job or MiniCluster that controls a pod; empty if none does."""
+    return _name(controller_uid(meta.controller, JOB, MINICLUSTER))
 
 
 def _name(text: str) -> str:
