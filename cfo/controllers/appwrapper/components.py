@@ -27,6 +27,7 @@ from cfo.api.appwrapper.inference import (
 )
 from cfo.api.appwrapper.kinds import RAY_JOB, kind_of
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL, RESOURCES_DEPLOYED
+from cfo.api.appwrapper.pod_order import PodOrder, pod_order
 from cfo.api.appwrapper.podsets import (
     MAX_POD_SET_BYTES,
     SUBMITTER_PATH,
@@ -70,7 +71,8 @@ class Component(msgspec.Struct, frozen=True):
     ``deployed`` and ``reason`` are the status and reason of its condition, or empty if there is no condition. ``uid``
     is that of the object that was created, if the status has it.
     ``expected_pods``: how many pods it must have to be ready. ``admitted_pods``: how many may run at a time.
-    ``completions``: how many pods must succeed until it is complete, if that is known.
+    ``completions``: how many pods must succeed until it is complete, if that is known. ``pod_order``: in which order
+    its pods are created.
     """
 
     index: int
@@ -83,6 +85,7 @@ class Component(msgspec.Struct, frozen=True):
     admitted_pods: int = 0
     completions: int = 0
     uid: str = ""
+    pod_order: PodOrder = PodOrder.AT_ONCE
 
     @property
     def display_name(self) -> str:
@@ -154,6 +157,7 @@ def components_of(wrapper: Mapping[str, Any]) -> list[Component]:
                 numbers.admitted,
                 _completions(template),
                 recorded_uid(recorded),
+                pod_order(template),
             )
         )
     return found

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from cfo.api.appwrapper.names import PODS_READY, RESOURCES_DEPLOYED
+from cfo.api.appwrapper.pod_order import PodOrder
 from cfo.api.appwrapper.pod_use import LeastUse
 from cfo.controllers.appwrapper.components import Component
 from cfo.controllers.appwrapper.decision import WrapperDecision, WrapperObservation
@@ -26,6 +27,7 @@ from cfo.controllers.appwrapper.pods import (
     first_failure,
     last_end,
     reported_failure,
+    time_or_none,
     waiting_pods_message,
 )
 from cfo.controllers.appwrapper.retries import report_unhealthy, reset_or_fail
@@ -79,8 +81,16 @@ def await_pods(
     failed_at = last_end(retried)
     if failed_at is not None:
         began = max(began, failed_at)
+    orders = _pod_orders(observation)
+    awaited = [pod for pod in observation.pods if pod.ancestor in orders]
+    created_at = time_or_none(max((pod.created for pod in awaited), default=""))
     if counts.existing >= expected and not lacks_requests:
         grace = settings.warmup_grace
+    elif any(pod.phase == "Running" and orders[pod.ancestor].awaits_end for pod in awaited):
+        grace = settings.grace_period_ceiling
+    elif created_at is not None:
+        began = max(began, created_at)
+        grace = max(settings.admission_grace, settings.warmup_grace)
     elif failed_at is not None or observation.knowledge is PodKnowledge.LISTED:
         # Pods that have failed are in no list, and may be replaced.
         grace = max(settings.admission_grace, _MAX_JOB_BACKOFF)
@@ -100,6 +110,15 @@ def await_pods(
     )
     report_unhealthy(decision, "InsufficientPodsReady", message)
     reset_or_fail(observation, decision, terminal=counts.terminal_failure)
+
+
+def _pod_orders(observation: WrapperObservation) -> dict[str, PodOrder]:
+    """Return the components whose pods wait for others of their pods, by the uids of their objects."""
+    return {
+        obj.uid: component.pod_order
+        for component, obj in zip(observation.components, observation.objects, strict=True)
+        if obj is not None and component.pod_order is not PodOrder.AT_ONCE
+    }
 
 
 def _report_readiness(

@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 
+from cfo.api.appwrapper.kinds import TRAIN_JOB, known_kind
 from cfo.api.appwrapper.names import RESOURCES_DEPLOYED
 from cfo.api.appwrapper.podsets import PodSetError, is_submitter, pod_template_at, replicas_of
 from cfo.api.reading import MAX_MESSAGE, items, path, text
@@ -93,6 +94,8 @@ class RefusedPods:
 
     async def _refusal(self, component: Component, obj: Object) -> str:
         """Return why the API server refuses a pod of ``obj``, the component's object; empty if it does not."""
+        if known_kind(component.gvk) == TRAIN_JOB:
+            return ""  # it has only patches of pod templates, which are no pods
         wanted = [
             pod_set
             for pod_set in component.pod_sets

@@ -297,3 +297,42 @@ def test_pods_of_other_kinds_count_by_their_label() -> None:
     obj["status"]["componentStatus"][0] |= {"apiVersion": "example.com/v1", "kind": "Training"}
     ready, _ = step(obj, pods=[RUNNING_POD], owned=False)
     assert condition(ready, PODS_READY)["message"].startswith("1 pods running")
+
+
+def stateful_set(**spec: Any) -> Object:
+    template = {"spec": {"containers": [{"name": "a", "image": "b"}]}}
+    return running_component(
+        apiVersion="apps/v1", kind="StatefulSet", spec={"replicas": 2, "template": template, **spec}
+    )
+
+
+def job_set() -> Object:
+    pod = {"spec": {"containers": [{"name": "a", "image": "b"}]}}
+    job = {"template": {"spec": {"template": pod}}}
+    after = [{"name": "download", "status": "Complete"}]
+    jobs = [{"name": "download", **job}, {"name": "train", **job, "dependsOn": after}]
+    return running_component(
+        apiVersion="jobset.x-k8s.io/v1alpha2", kind="JobSet", spec={"replicatedJobs": jobs}
+    )
+
+
+@pytest.mark.parametrize(
+    ("obj", "pod_phase", "created_after", "reset_after"),
+    [
+        (stateful_set(podManagementPolicy="Parallel"), "Running", 50, 60),
+        (stateful_set(), "Running", 50, 350),
+        (stateful_set(), "Pending", 50, 350),
+        (job_set(), "Pending", 50, 350),
+        (job_set(), "Running", 50, 24 * 3600),
+    ],
+    ids=["at once", "after readiness", "not ready", "not started", "after completion"],
+)
+def test_pods_that_wait_for_others_are_not_missing(
+    obj: Object, pod_phase: str, created_after: int, reset_after: int
+) -> None:
+    created = seconds_later(created_after).strftime("%Y-%m-%dT%H:%M:%SZ")
+    pods = [WrapperPod(pod_phase, created=created)]
+    before, _ = step(obj, pods=pods, now=seconds_later(reset_after - 1))
+    assert phase(before) == Phase.RUNNING
+    after, _ = step(before, pods=pods, now=seconds_later(reset_after))
+    assert phase(after) == Phase.RESETTING
