@@ -12,7 +12,7 @@ JOB_UID_LABELS: Final = ("batch.kubernetes.io/controller-uid", "controller-uid")
 
 
 def controller_uid(controller: OwnerReference | None, *kinds: GVK) -> str:
-    """Return the uid of the ``controller`` of a pod if it is of one of these kinds, in any version; else empty.
+    """Return the uid of a pod's ``controller`` if that has one of these kinds, in any version; else empty.
 
     A reference with the uid of a Job and another kind is no proof: any user may write it, also where only the Job
     controller may write references to Jobs.
