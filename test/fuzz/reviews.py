@@ -11,6 +11,7 @@ import jsonpatch
 import orjson
 
 from cfo.runtime.objects.unstructured import Object
+from cfo.runtime.process.logged_stacks import LoggedStacks
 from cfo.runtime.webhook.admission import Handler, denied
 from cfo.runtime.webhook.review import BadReview, RefusedObject, read_review, write_review
 from cfo.runtime.webhook.review_handlers import respond
@@ -93,7 +94,7 @@ class Reviewer:
                 return None
             except RefusedObject as error:
                 return write_review(error.uid, denied(str(error)))
-            response, failed = self._runner.run(respond(handler, request))
+            response, failed = self._runner.run(respond(handler, request, LoggedStacks()))
             assert not failed, response.message
             return write_review(request.uid, response)
 

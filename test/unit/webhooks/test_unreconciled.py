@@ -13,6 +13,7 @@ from cfo.features import KINDS
 from cfo.operator import new_manager, webhook_options
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.objects.unstructured import Object
+from cfo.runtime.process.logged_stacks import LoggedStacks
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, Operation
 from cfo.runtime.webhook.registration import Webhook
 from cfo.runtime.webhook.review_handlers import respond
@@ -36,7 +37,7 @@ async def review(
     (gvk,) = (gvk for feature in KINDS for gvk in feature.gvks if gvk.kind == kind)
     path = f"/validate-{gvk.group.replace('.', '-')}-{gvk.version}-{kind.lower()}"
     request.kind = gvk
-    response, _ = await respond(validators(settings)[path].handler, request)
+    response, _ = await respond(validators(settings)[path].handler, request, LoggedStacks())
     return response
 
 
