@@ -23,6 +23,9 @@ _MAX_LENGTH: Final = 64
 
 _ALWAYS_COUNTED: Final = ("cpu", "memory", "ephemeral-storage")
 _COUNTED_BY_QUEUES: Final = frozenset({"cpu", "memory"})
+_SUMMED: Final = frozenset({"cpu", "memory"})
+"""The resources whose request of a pod is by default the sum of its containers'."""
+
 _MAX_RESOURCES: Final = 32
 """How many resources of a pod count. No node has more, so a pod that requests more runs nowhere."""
 
@@ -79,8 +82,52 @@ def requests_of_spec(spec: Mapping[str, Any]) -> dict[str, int]:
     requests = requests_of_containers(
         spec.get("containers") or (), spec.get("initContainers") or (), spec.get("overhead") or {}
     )
-    for name, amount in requests_of_containers((spec,)).items():
-        requests[name] = max(requests.get(name, 0), amount)
+    if spec.get("resources"):
+        of_pod = {"resources": {"requests": _requests_of_pod(spec)}}
+        for name, amount in requests_of_containers((of_pod,)).items():
+            requests[name] = max(requests.get(name, 0), amount)
+    return requests
+
+
+def with_default_requests(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the spec of a pod with the requests that the API server sets for limits without requests.
+
+    Kueue counts a LimitRange's requests for such limits, although the API server does not (Kueue 0.19,
+    ``AdjustResources``). ``spec`` is not changed.
+    """
+    found = dict(spec)
+    for field in ("containers", "initContainers"):
+        if spec.get(field):
+            found[field] = list(map(_with_default_requests, spec[field]))
+    resources = spec.get("resources") or {}
+    if resources.get("limits"):
+        found["resources"] = {**resources, "requests": _requests_of_pod(spec)}
+    return found
+
+
+def _with_default_requests(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    resources = container.get("resources") or {}
+    if not resources.get("limits"):
+        return container
+    return {**container, "resources": {**resources, "requests": _quantities_of(container)}}
+
+
+def _requests_of_pod(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the requests of a pod itself, as the API server defaults them (``defaultPodRequests``).
+
+    A limit of CPU or memory is the request only if no container requests that; otherwise their sum is.
+    """
+    resources = spec.get("resources") or {}
+    requests = dict(resources.get("requests") or {})
+    containers = spec.get("containers") or ()
+    init_containers = spec.get("initContainers") or ()
+    requested: set[str] = set()
+    for container in (*containers, *init_containers):
+        requested.update(_quantities_of(container))
+    sums = requests_of_containers(containers, init_containers)
+    for name, limit in (resources.get("limits") or {}).items():
+        is_sum = name in requested and name in _SUMMED
+        requests.setdefault(name, format_amount(sums.get(name, 0)) if is_sum else limit)
     return requests
 
 
@@ -121,11 +168,15 @@ def requests_of_containers(
 
 
 def _requests_of(container: Mapping[str, Any]) -> dict[str, int]:
+    return amounts_of(_quantities_of(container))
+
+
+def _quantities_of(container: Mapping[str, Any]) -> Quantities:
     """Return the requests; a limit without a request is the request, as the API server defaults it."""
     resources = container.get("resources") or {}
     limits = resources.get("limits") or {}
     requests = resources.get("requests") or {}
-    return amounts_of({**limits, **requests})
+    return {**limits, **requests}
 
 
 def least_requests(requests: Mapping[str, int], counted: Container[str]) -> dict[str, int]:

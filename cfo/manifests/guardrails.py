@@ -111,8 +111,11 @@ def _number_with_ended(pods: str) -> str:
 
 
 def limit_range(namespace: str = "") -> Object:
-    """Return the LimitRange: with the quota, pods without requests would be refused."""
-    limits = {"type": "Container", "defaultRequest": {"cpu": "100m", "memory": "128Mi"}}
+    """Return the LimitRange: with the quota, pods without requests would be refused.
+
+    The requests are 0, because queues count a pod as it was before the API server has added them.
+    """
+    limits = {"type": "Container", "defaultRequest": {"cpu": "0", "memory": "0"}}
     return _guardrail("v1", "LimitRange", "requests", namespace, limits=[limits])
 
 

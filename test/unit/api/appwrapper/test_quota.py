@@ -13,6 +13,7 @@ import pytest
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.appwrapper.quota import check_added_pods, pods_with_quota, uncounted_additions
 from cfo.api.appwrapper.train_jobs import queue_errors
+from cfo.api.pod_requests import requests_of_spec
 from cfo.runtime.objects.field import Path
 
 HEAD: dict[str, Any] = {
@@ -189,8 +190,12 @@ def test_submission_without_pod_is_not_counted(mode: str) -> None:
         ({"cpu": "100m", "memory": "1Gi"}, {}, {"cpu": "200m", "memory": "1Gi"}),
         ({"memory": None}, {}, {"cpu": "200m", "memory": None}),
         ({"cpu": "1e999"}, {}, {"cpu": "1e999", "memory": "256Mi"}),
-        ({}, {"cpu": "32", "memory": "100Mi"}, {"memory": "256Mi"}),
-        ({"cpu": "100m"}, {"cpu": "32", "memory": "100Gi"}, {"cpu": "200m"}),
+        ({}, {"cpu": "32", "memory": "100Mi"}, {"cpu": "32", "memory": "256Mi"}),
+        (
+            {"cpu": "100m"},
+            {"cpu": "32", "memory": "100Gi"},
+            {"cpu": "200m", "memory": "100Gi"},
+        ),
     ],
 )
 def test_head_pod_has_quota_for_the_cleanup_of_redis(
@@ -206,6 +211,21 @@ def test_head_pod_has_quota_for_the_cleanup_of_redis(
     template = ray_cluster(headGroupSpec=head)
     template["metadata"]["annotations"] = {"ray.io/ft-enabled": "True"}
     assert containers(template)[0] == found[0]
+
+
+def test_workers_have_quota_for_the_container_that_waits_for_the_head() -> None:
+    small = {"requests": {"cpu": "1m", "memory": "1Mi"}}
+    pod = {"spec": {"containers": [{"name": "c", "resources": small}]}}
+    template = ray_cluster(
+        headGroupSpec={"template": copy.deepcopy(pod)},
+        workerGroupSpecs=[{"groupName": "g", "replicas": 1, "template": pod}],
+    )
+    head, worker = (
+        requests_of_spec(group.template["spec"])
+        for group in pods_with_quota({"template": template})
+    )
+    assert head["cpu"] == 1
+    assert worker == {"cpu": 200, "memory": 256 * 2**20 * 1000}
 
 
 @pytest.mark.parametrize(
@@ -258,7 +278,8 @@ def test_nodes_of_a_train_job_are_counted_with_their_resources() -> None:
     initializer, nodes = pods_with_quota(component)
     assert component == before
     assert initializer.template["spec"]["containers"] == [{"name": "model-initializer"}]
-    assert nodes.template["spec"]["containers"] == [{"name": "node", "resources": resources}]
+    requested = {**resources, "requests": resources["limits"]}
+    assert nodes.template["spec"]["containers"] == [{"name": "node", "resources": requested}]
     assert [each.pod_set.get("replicas", 1) for each in (initializer, nodes)] == [1, 2]
     assert uncounted_additions(component["template"]) == [
         "spec.trainer.resourcesPerNode of the TrainJob"
