@@ -27,7 +27,8 @@ from cfo.runtime.cache.informer import Informer
 from cfo.runtime.cache.selectors import Selection
 from cfo.runtime.cache.store import Event, EventType, Store
 from cfo.runtime.cache.wait import wait_for
-from cfo.runtime.client.children import Child, Update, reconcile_children
+from cfo.runtime.client.child import Child, Update
+from cfo.runtime.client.children import reconcile_children
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.discovery import Resource
@@ -129,20 +130,20 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "cache.wait.wait_for: condition": lambda f: wait_for(
         client(), CONFIG_MAP, KEY, f, timeout=None
     ),
-    "client.children.Child.compute": write_computed,
+    "client.child.Child.compute": write_computed,
     "client.client.Client.select: select": lambda f: client().select(CONFIG_MAP, f),
     "client.children.reconcile_children: keep": lambda f: reconcile_children(
         client(), OWNER, [], keep=f
     ),
-    "client.children.Child.computed: compute": write_computed,
-    "client.children.Child.update": lambda f: write(update=f),
-    "client.children.Child.belongs": lambda f: write(belongs=f),
-    "client.children.Child.is_trusted": lambda f: write(is_trusted=f),
-    "client.children.Child.adoption": lambda f: write(adoption=f),
-    "client.children.ChildOptions.update": lambda f: write(update=f),
-    "client.children.ChildOptions.belongs": lambda f: write(belongs=f),
-    "client.children.ChildOptions.is_trusted": lambda f: write(is_trusted=f),
-    "client.children.ChildOptions.adoption": lambda f: write(adoption=f),
+    "client.child.Child.computed: compute": write_computed,
+    "client.child.Child.update": lambda f: write(update=f),
+    "client.child.Child.belongs": lambda f: write(belongs=f),
+    "client.child.Child.is_trusted": lambda f: write(is_trusted=f),
+    "client.child.Child.adoption": lambda f: write(adoption=f),
+    "client.child.ChildOptions.update": lambda f: write(update=f),
+    "client.child.ChildOptions.belongs": lambda f: write(belongs=f),
+    "client.child.ChildOptions.is_trusted": lambda f: write(is_trusted=f),
+    "client.child.ChildOptions.adoption": lambda f: write(adoption=f),
     "client.client.Client.create: on_warning": create,
     "client.ratelimit.Backoff.__init__: random": lambda f: Backoff(SystemClock(), f),
     "client.transport.APIRequest.on_warning": lambda f: APIRequest("GET", "/", on_warning=f),
@@ -215,11 +216,11 @@ async def compute(function: Any) -> None:
 
 USES: dict[str, Callable[[Any], Any]] = {
     "cache.selectors.Selection.budget_of": charge,
-    "client.children.Child.compute": compute,
-    "client.children.Child.update": lambda f: update(update=f),
-    "client.children.Child.belongs": lambda f: update(belongs=f),
-    "client.children.Child.is_trusted": lambda f: update(is_trusted=f),
-    "client.children.Child.adoption": lambda f: update(adoption=f),
+    "client.child.Child.compute": compute,
+    "client.child.Child.update": lambda f: update(update=f),
+    "client.child.Child.belongs": lambda f: update(belongs=f),
+    "client.child.Child.is_trusted": lambda f: update(is_trusted=f),
+    "client.child.Child.adoption": lambda f: update(adoption=f),
     "client.children.reconcile_children: keep": lambda f: update(keep=f, update=Update.KEEP),
     "controller.handler.EnqueueRequestsFromMapFunc.__init__: function": lambda f: (
         EnqueueRequestsFromMapFunc(f).requests(CREATED)
@@ -244,11 +245,11 @@ PASSED_ON = {
     "cache.cache.Cache.informer: budget_of": "cache.selectors.Selection.budget_of",
     "cache.selectors.Selection.of: budget_of": "cache.selectors.Selection.budget_of",
     "manager.builder.SelectionKeywords.budget_of": "cache.selectors.Selection.budget_of",
-    "client.children.Child.computed: compute": "client.children.Child.compute",
-    "client.children.ChildOptions.update": "client.children.Child.update",
-    "client.children.ChildOptions.belongs": "client.children.Child.belongs",
-    "client.children.ChildOptions.is_trusted": "client.children.Child.is_trusted",
-    "client.children.ChildOptions.adoption": "client.children.Child.adoption",
+    "client.child.Child.computed: compute": "client.child.Child.compute",
+    "client.child.ChildOptions.update": "client.child.Child.update",
+    "client.child.ChildOptions.belongs": "client.child.Child.belongs",
+    "client.child.ChildOptions.is_trusted": "client.child.Child.is_trusted",
+    "client.child.ChildOptions.adoption": "client.child.Child.adoption",
     "manager.builder.Builder.for_: predicates": "controller.source.Kind.__init__: predicates",
     "manager.builder.Builder.owns: predicates": "controller.source.Kind.__init__: predicates",
     "manager.builder.Builder.watches: predicates": "controller.source.Kind.__init__: predicates",

@@ -11,7 +11,9 @@ import pytest
 
 from cfo.runtime.cache.informer import Informer, Reader
 from cfo.runtime.cache.wait import wait_for
-from cfo.runtime.client.children import Child, ChildResults, reconcile_children
+from cfo.runtime.client.child import Child
+from cfo.runtime.client.child_results import ChildResults
+from cfo.runtime.client.children import reconcile_children
 from cfo.runtime.client.client import Client, PatchType
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.status import apply_status
