@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from cfo.api.appwrapper.names import PODS_READY, RESOURCES_DEPLOYED
+from cfo.api.appwrapper.names import PODS_READY, QUOTA_RESERVED, RESOURCES_DEPLOYED
 from cfo.api.appwrapper.pod_order import PodOrder
 from cfo.api.appwrapper.pod_use import LeastUse
 from cfo.controllers.appwrapper.components import Component
@@ -31,6 +31,7 @@ from cfo.controllers.appwrapper.pods import (
     waiting_pods_message,
 )
 from cfo.controllers.appwrapper.retries import report_unhealthy, reset_or_fail
+from cfo.controllers.appwrapper.status import WrapperStatus
 from cfo.controllers.pod_status import is_same_failure
 from cfo.runtime.objects import format_duration
 
@@ -81,22 +82,15 @@ def await_pods(
     failed_at = last_end(retried)
     if failed_at is not None:
         began = max(began, failed_at)
-    orders = _pod_orders(observation)
-    awaited = [pod for pod in observation.pods if pod.ancestor in orders]
-    created_at = time_or_none(max((pod.created for pod in awaited), default=""))
-    if counts.existing >= expected and not lacks_requests:
+    exist_all = counts.existing >= expected and not lacks_requests
+    if exist_all:
         grace = settings.warmup_grace
-    elif any(pod.phase == "Running" and orders[pod.ancestor].awaits_end for pod in awaited):
-        grace = settings.grace_period_ceiling
-    elif created_at is not None:
-        began = max(began, created_at)
-        grace = max(settings.admission_grace, settings.warmup_grace)
     elif failed_at is not None or observation.knowledge is PodKnowledge.LISTED:
         # Pods that have failed are in no list, and may be replaced.
         grace = max(settings.admission_grace, _MAX_JOB_BACKOFF)
     else:
         grace = settings.admission_grace
-    deadline = began + grace
+    deadline = max(began + grace, _deadline_of_order(observation, status, exist_all=exist_all))
     if counts.existing < expected:
         _explain_missing_pods(observation, decision, min(began + _USUAL_CREATION, deadline))
     if observation.now < deadline:
@@ -110,6 +104,32 @@ def await_pods(
     )
     report_unhealthy(decision, "InsufficientPodsReady", message)
     reset_or_fail(observation, decision, terminal=counts.terminal_failure)
+
+
+def _deadline_of_order(
+    observation: WrapperObservation, status: WrapperStatus, *, exist_all: bool
+) -> datetime:
+    """Return until when pods may be missing or not ready because they wait for others; the past if none does.
+
+    ``exist_all``: none is missing. Each new pod, and each success of one, begins the warm-up period again. Users
+    can create and delete pods, so there is a limit since the quota was reserved, or the pods were ready.
+    """
+    settings = observation.settings
+    since = max(status.last_transition(QUOTA_RESERVED), status.last_transition(PODS_READY))
+    latest = since + settings.grace_period_ceiling
+    orders = _pod_orders(observation)
+    awaited = [pod for pod in observation.pods if pod.ancestor in orders]
+    if not exist_all and any(
+        pod.phase == "Running" and orders[pod.ancestor].awaits_end for pod in awaited
+    ):
+        return latest
+    created_at = time_or_none(max((pod.created for pod in awaited), default=""))
+    ended_at = last_end(pod for pod in awaited if pod.phase == "Succeeded")
+    changes = [at for at in (created_at, ended_at) if at is not None]
+    if not changes:
+        return since
+    grace = max(settings.admission_grace, settings.warmup_grace)
+    return min(max(changes) + grace, latest)
 
 
 def _pod_orders(observation: WrapperObservation) -> dict[str, PodOrder]:

@@ -14,7 +14,7 @@ from cfo.api.appwrapper.names import (
     Phase,
 )
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
-from cfo.controllers.appwrapper.pods import WrapperPod
+from cfo.controllers.appwrapper.pods import Termination, WrapperPod
 from cfo.controllers.pod_status import PodFailure, PodStatus
 from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.process import printable
@@ -316,22 +316,50 @@ def job_set() -> Object:
     )
 
 
+def created(seconds: int, pod_phase: str = "Pending") -> WrapperPod:
+    return WrapperPod(pod_phase, created=seconds_later(seconds).strftime("%Y-%m-%dT%H:%M:%SZ"))
+
+
+def ended(seconds: int) -> WrapperPod:
+    at = seconds_later(seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return dataclasses.replace(created(0, "Succeeded"), terminated=(Termination("main", 0, at=at),))
+
+
+DAY = 24 * 3600
+
+
 @pytest.mark.parametrize(
-    ("obj", "pod_phase", "created_after", "reset_after"),
+    ("obj", "pods", "reset_after"),
     [
-        (stateful_set(podManagementPolicy="Parallel"), "Running", 50, 60),
-        (stateful_set(), "Running", 50, 350),
-        (stateful_set(), "Pending", 50, 350),
-        (job_set(), "Pending", 50, 350),
-        (job_set(), "Running", 50, 24 * 3600),
+        (stateful_set(podManagementPolicy="Parallel"), [created(50, "Running")], 60),
+        (stateful_set(), [], 60),
+        (stateful_set(), [created(50)], 350),
+        (stateful_set(), [created(50, "Running")], 350),
+        (stateful_set(), [created(50, "Running"), created(290)], 590),
+        (stateful_set(), [created(DAY - 100)], DAY),
+        (job_set(), [created(50)], 350),
+        (job_set(), [created(50, "Running")], DAY),
+        (job_set(), [ended(7000)], 7300),
+        (job_set(), [ended(7000), created(7010)], 7310),
+        (job_set(), [created(0, "Running"), created(10)], 310),
     ],
-    ids=["at once", "after readiness", "not ready", "not started", "after completion"],
+    ids=[
+        "at once",
+        "none exists",
+        "after readiness, not started",
+        "after readiness, not ready",
+        "last one",
+        "created again and again",
+        "after completion, not started",
+        "after completion, running",
+        "after completion, next one missing",
+        "after completion, last one",
+        "after completion, none missing",
+    ],
 )
-def test_pods_that_wait_for_others_are_not_missing(
-    obj: Object, pod_phase: str, created_after: int, reset_after: int
+def test_pods_that_wait_for_others_have_the_warmup_period_each(
+    obj: Object, pods: list[WrapperPod], reset_after: int
 ) -> None:
-    created = seconds_later(created_after).strftime("%Y-%m-%dT%H:%M:%SZ")
-    pods = [WrapperPod(pod_phase, created=created)]
     before, _ = step(obj, pods=pods, now=seconds_later(reset_after - 1))
     assert phase(before) == Phase.RUNNING
     after, _ = step(before, pods=pods, now=seconds_later(reset_after))
