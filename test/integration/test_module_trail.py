@@ -22,7 +22,7 @@ from test.support.raycluster_environment import (
     start_environment,
 )
 
-MAX_MODULES = 43
+MAX_MODULES = 46
 
 
 class EventTrace(ModuleTrace):
