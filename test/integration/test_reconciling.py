@@ -20,6 +20,7 @@ from cfo.runtime import (
     Conditions,
     Conflict,
     Finalizer,
+    Invalid,
     Manager,
     ManagerOptions,
     NamespacedName,
@@ -166,6 +167,8 @@ async def test_finalizer_is_added_before_work_and_removed_after_cleanup(
         assert calls == ["apply", "apply", "cleanup", "cleanup"]
         with pytest.raises(Conflict):  # the object has changed since
             await set_finalizer(client, created, FINALIZER, present=True)
+        with pytest.raises(Invalid, match="name part must consist of"):
+            await set_finalizer(client, await client.create(config_map("b")), "a b", present=True)
         await set_finalizer(client, stored, "other.example.com/x", present=False)
         assert await set_finalizer(client, stored, FINALIZER, present=True) is None
     for name in ("cleanup", "Example.com/x", "example.com/", "example.com/a b", "a.com/b/c"):

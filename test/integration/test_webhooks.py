@@ -21,6 +21,7 @@ from cfo.runtime.client.client import PatchType
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.errors import Forbidden, InternalError, Invalid
 from cfo.runtime.client.transport import Transport
+from cfo.runtime.controller import set_finalizer
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.kinds import (
     CONFIG_MAP,
@@ -148,6 +149,9 @@ async def test_objects_are_defaulted_and_denied_with_messages_of_the_webhooks(
             await user.client.patch(
                 CONFIG_MAP, NamespacedName("default", "a"), {"data": {"color": "red"}}
             )
+        frozen = await user.create("d", color="ice")
+        with pytest.raises(Invalid, match="denied the request: ice is frozen"):
+            await set_finalizer(user.client, frozen, "example.com/x", present=True)
         await user.create("c", color="gold")
         with pytest.raises(Forbidden, match="gold cannot be deleted"):
             await user.client.delete(CONFIG_MAP, NamespacedName("default", "c"))

@@ -71,6 +71,8 @@ class ColorWebhook:
     def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
         if old["data"]["color"] != obj["data"]["color"]:
             raise Denied("color is immutable")
+        if obj["data"]["color"] == "ice":
+            raise Denied("ice is frozen", code=422, reason="Invalid")
 
     def validate_delete(self, obj: Object, request: AdmissionRequest) -> None:
         if obj["data"]["color"] == "gold":

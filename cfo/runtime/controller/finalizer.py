@@ -24,6 +24,8 @@ from cfo.runtime.process.strings import require_qualified_name
 T = TypeVar("T", bound=Object | TypedObject)
 
 _FINALIZERS: Final = "/metadata/finalizers"
+_FAILED_TEST: Final = "the server rejected our request due to an error in our request"
+"""What API servers answer to a JSON patch that does not fit the object, such as after a failed test."""
 
 
 async def set_finalizer(client: Client, obj: T, name: str, *, present: bool) -> T | None:
@@ -33,7 +35,8 @@ async def set_finalizer(client: Client, obj: T, name: str, *, present: bool) -> 
     preconditions, so that users who change the object all the time cannot prevent it. If another client has changed
     these finalizers, or deletes the object to which one must be added,
     :class:`~cfo.runtime.client.errors.Conflict` is raised, and the reconcile is retried. The order of the finalizers of
-    an object that is being deleted does not matter.
+    an object that is being deleted does not matter. Other errors of the request, such as the denial of a webhook, are
+    raised as they are.
     """
     return await _set_finalizer(client, obj, to_object(obj), name, present=present)
 
@@ -57,13 +60,23 @@ async def _set_finalizer(
     except NotFound:
         return None
     except Invalid as error:
-        if any(cause.get("field") != "metadata.finalizers" for cause in error.causes):
-            raise  # another field of the object is invalid
+        if not _is_conflict(error):
+            raise  # such as the denial of a webhook
         message = (
             f"{key_of(wire)} was recreated or is being deleted, or its finalizers have changed"
         )
         raise Conflict(409, message=message, verb=error.verb, resource=error.resource) from error
     return stored
+
+
+def _is_conflict(error: Invalid) -> bool:
+    """Return whether the patch did not fit the object, or would add a finalizer to an object that is being deleted."""
+    if not error.causes:
+        return error.message == _FAILED_TEST
+    return all(
+        cause.get("field") == "metadata.finalizers" and cause.get("reason") == "FieldValueForbidden"
+        for cause in error.causes
+    )
 
 
 def _addition(finalizers: list[str], name: str) -> list[Object]:

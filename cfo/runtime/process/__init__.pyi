@@ -18,4 +18,5 @@ from .nested_json import decode_object as decode_object
 from .printable import printable as printable
 from .printable import printable_lines as printable_lines
 from .strings import require_namespace_name as require_namespace_name
+from .strings import require_qualified_name as require_qualified_name
 from .threads import ThreadPool as ThreadPool

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import structlog
 
+from cfo.runtime.objects import is_label_value
+from cfo.runtime.process import require_qualified_name
 from cfo_handlers.storage import (
     AnnotationsDiffBaseStorage,
     DiffBaseStorage,
@@ -133,11 +135,27 @@ class BackgroundSettings(Settings):
 
 
 class PersistenceSettings(Settings):
-    """Where the state of handling is stored."""
+    """Where the state of handling is stored.
+
+    Setting a ``finalizer`` that API servers reject raises :class:`ValueError`, or :class:`TypeError`.
+    """
 
     finalizer: str = "kopf.zalando.org/KopfFinalizerMarker"
     progress_storage: ProgressStorage = SmartProgressStorage()
     diffbase_storage: DiffBaseStorage = AnnotationsDiffBaseStorage()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "finalizer":
+            _check_finalizer(value)
+        super().__setattr__(name, value)
+
+
+def _check_finalizer(value: object) -> None:
+    setting = "settings.persistence.finalizer"
+    if not isinstance(value, str):
+        raise TypeError(f"{setting}: {value!r:.200}: must be a string")
+    if not is_label_value(value):  # custom resources may have finalizers without a domain
+        require_qualified_name(setting, value)
 
 
 class OperatorSettings:

@@ -294,6 +294,11 @@ def test_setting_without_a_meaning_is_reported_and_an_unknown_one_is_refused() -
     ]
     with pytest.raises(AttributeError, match=r"settings\.execution has no setting 'workers'"):
         settings.execution.workers = 5  # type: ignore[attr-defined]
+    settings.persistence.finalizer = "cleanup"
+    with pytest.raises(ValueError, match=r"^settings\.persistence\.finalizer: 'a b/c': must be"):
+        settings.persistence.finalizer = "a b/c"
+    with pytest.raises(TypeError, match=r"^settings\.persistence\.finalizer: None: must be"):
+        settings.persistence.finalizer = None  # type: ignore[assignment]
 
 
 def test_adopted_manifest_is_a_child_of_its_owner() -> None:
