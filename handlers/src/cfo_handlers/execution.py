@@ -80,8 +80,8 @@ async def call_handler(
         result = await _call(handler, cause, {**progress, **cause.kwargs_for(handler)})
         if handler.stores_result:
             result = plain(result)
-        if isinstance(handler, ChangingHandler) and not invocation.subhandlers_called:
-            await run_subhandlers(invocation, invocation.subhandlers)
+        if isinstance(handler, ChangingHandler):
+            await _run_declared(invocation)
         make_plain(cause.patch)
     except Exception as error:  # noqa: BLE001 - handlers raise anything
         return _failed(invocation, state, error)
@@ -184,7 +184,6 @@ async def call_changing(progress: StoredProgress, cause: ObjectCause) -> None:
 
 async def run_subhandlers(invocation: Invocation, handlers: Collection[ChangingHandler]) -> None:
     """Call the sub-handlers of a handler of changes. Raises :class:`SubhandlersPending` unless all have finished."""
-    invocation.subhandlers_called = True
     if not handlers:
         return
     cause = invocation.cause
@@ -198,6 +197,13 @@ async def run_subhandlers(invocation: Invocation, handlers: Collection[ChangingH
     delay = progress.delay()
     if delay is not None:
         raise SubhandlersPending("sub-handlers have not finished", delay=delay)
+
+
+async def _run_declared(invocation: Invocation) -> None:
+    """Call the sub-handlers that were declared while the handler ran, unless that was done already."""
+    if not invocation.subhandlers_called:
+        invocation.subhandlers_called = True
+        await run_subhandlers(invocation, invocation.subhandlers)
 
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -252,6 +258,8 @@ async def execute(
 ) -> None:
     """Call sub-handlers now: the functions ``fns`` (by identifier), ``handlers``, or those declared so far.
 
+    With ``fns`` or ``handlers``, those that were declared are called when the handler returns.
+
     Raises a :class:`~cfo_handlers.errors.TemporaryError` unless all have finished, :class:`TypeError` outside
     of a handler of changes, and if both parameters are given.
     """
@@ -268,5 +276,5 @@ async def execute(
             for name, fn in named
         ]
         await run_subhandlers(invocation, declared)
-    elif not invocation.subhandlers_called:
-        await run_subhandlers(invocation, invocation.subhandlers)
+    else:
+        await _run_declared(invocation)
