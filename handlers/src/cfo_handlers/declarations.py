@@ -56,7 +56,7 @@ class Handler:
     ``stores_result`` is whether results are put into the status of the object, and ``own_fields`` are those that only
     the decorator sets.
 
-    Raises :class:`TypeError` for a value of another type.
+    Raises :class:`TypeError` for a value of another type, and :class:`ValueError` for a negative number.
     """
 
     fn: Function
@@ -74,9 +74,9 @@ class Handler:
 
     def __post_init__(self) -> None:
         _check_errors(self.errors)
-        _check_number("timeout", self.timeout, "a number of seconds")
-        _check_number("backoff", self.backoff, "a number of seconds")
-        _check_number("retries", self.retries, "a number of calls")
+        _check_seconds("timeout", self.timeout)
+        _check_seconds("backoff", self.backoff)
+        _check_retries(self.retries)
 
     def __str__(self) -> str:
         return f"{self.title} {self.id!r}"
@@ -127,11 +127,24 @@ def _check_errors(errors: object) -> None:
         raise TypeError(f"errors: {errors!r:.200}: must be one of {modes}")
 
 
-def _check_number(name: str, value: object, allowed: str) -> None:
+def _check_seconds(name: str, value: object) -> None:
     if value is None:
         return
+    problem = f"{name}: {value!r:.200}: must be a number of seconds, 0 or more"
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name}: {value!r:.200}: must be {allowed}")
+        raise TypeError(problem)
+    if not value >= 0:
+        raise ValueError(problem)
+
+
+def _check_retries(value: object) -> None:
+    if value is None:
+        return
+    problem = f"retries: {value!r:.200}: must be a whole number of calls, 0 or more"
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(problem)
+    if value < 0:
+        raise ValueError(problem)
 
 
 def _check_filters(name: str, filters: MetaFilter | None) -> None:
@@ -213,6 +226,11 @@ class BackgroundHandler(ResourceHandler):
     initial_delay: float | Function | None = None
     stores_result: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.initial_delay):
+            _check_seconds("initial_delay", self.initial_delay)
+
 
 @dataclass(frozen=True, kw_only=True)
 class DaemonHandler(BackgroundHandler):
@@ -223,6 +241,12 @@ class DaemonHandler(BackgroundHandler):
     cancellation_polling: float | None = None
     title: ClassVar[str] = "Daemon"
     thread_pool: ClassVar[str] = "daemons"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_seconds("cancellation_backoff", self.cancellation_backoff)
+        _check_seconds("cancellation_timeout", self.cancellation_timeout)
+        _check_seconds("cancellation_polling", self.cancellation_polling)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,8 +263,8 @@ class TimerHandler(BackgroundHandler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_number("interval", self.interval, "a number of seconds")
-        _check_number("idle", self.idle, "a number of seconds")
+        _check_seconds("interval", self.interval)
+        _check_seconds("idle", self.idle)
 
 
 @dataclass(frozen=True, kw_only=True)

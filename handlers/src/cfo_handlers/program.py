@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import inspect
 import logging
 import os
 import threading
@@ -21,7 +22,12 @@ from cfo.runtime.manager import LeaderElectionOptions, Manager, ManagerOptions
 from cfo.runtime.objects import is_dns_label
 from cfo.runtime.process import Endpoint, ThreadPool, logs
 from cfo_handlers.activities import log_in, run_activity
-from cfo_handlers.declarations import Activity, OperatorRegistry, WebhookHandler
+from cfo_handlers.declarations import (
+    Activity,
+    OperatorRegistry,
+    WebhookHandler,
+    require_keywords,
+)
 from cfo_handlers.environment import Environment
 from cfo_handlers.errors import InvalidParameter
 from cfo_handlers.patching import plain
@@ -29,6 +35,9 @@ from cfo_handlers.running import Handlers
 from cfo_handlers.settings import OperatorSettings
 
 _log = structlog.get_logger(__name__)
+
+_IGNORED: Final = ("_command", "identity", "indexers", "insights", "memories", "vault")
+"""The parameters of kopf's ``operator`` that are ignored."""
 
 _PROBE_SECONDS: Final = 10.0
 """Seconds for which the results of the probes are kept."""
@@ -67,8 +76,10 @@ async def operator(
     ``http://0.0.0.0:8080/healthz`` that responds with the results of the probes. ``handle_signals`` (main thread only):
     SIGTERM and SIGINT stop it. Other parameters of kopf are ignored.
 
-    Raises :class:`~cfo_handlers.errors.InvalidParameter`, and the errors of startup handlers, logins and the manager.
+    Raises :class:`TypeError` for a parameter that kopf does not have,
+    :class:`~cfo_handlers.errors.InvalidParameter`, and the errors of startup handlers, logins and the manager.
     """
+    require_keywords("operator", ignored, [*_keywords_of(operator), *_IGNORED])
     if isinstance(namespaces, str):
         raise InvalidParameter(f"namespaces: {namespaces!r}: must be a list of strings")
     selected = tuple(namespaces)
@@ -123,6 +134,12 @@ async def operator(
             await manager.run(handle_signals=handle_signals)
         finally:
             tasks.cancel_scope.cancel()
+
+
+def _keywords_of(function: Callable[..., Any]) -> list[str]:
+    """Return the names of the keyword parameters of a function."""
+    parameters = inspect.signature(function).parameters.values()
+    return [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
 
 
 async def _set_when_started(manager: Manager, flag: Any) -> None:
@@ -197,9 +214,13 @@ def configure(
     verbose: bool | None = None,
     quiet: bool | None = None,
     log_format: Any = None,
-    **_: Any,
+    **ignored: Any,
 ) -> None:
-    """Configure logging: at info level, or debug with ``debug`` or ``verbose``, or warning with ``quiet``."""
+    """Configure logging: at info level, or debug with ``debug`` or ``verbose``, or warning with ``quiet``.
+
+    ``log_prefix`` and ``log_refkey`` of kopf are ignored. Raises :class:`TypeError` for other parameters.
+    """
+    require_keywords("configure", ignored, [*_keywords_of(configure), "log_prefix", "log_refkey"])
     level = "info"
     if debug or verbose:
         level = "debug"

@@ -255,6 +255,10 @@ def test_declarations_get_identifiers_and_reject_contradictions() -> None:
             r"^on\.create: keyword reason: must be one of annotations, ",
         ),
         (kopf.on.create, {"labels": "a=b"}, r"^on\.create: labels: 'a=b': must be a dict"),
+        (kopf.on.create, {"retries": 1.5}, r"^on\.create: retries: 1\.5: must be a whole number"),
+        (kopf.on.create, {"backoff": -1}, r"^on\.create: backoff: -1: must be a number of seco"),
+        (kopf.daemon, {"initial_delay": "5"}, r"^on\.daemon: initial_delay: '5': must be a numb"),
+        (kopf.daemon, {"cancellation_timeout": "5"}, r"^on\.daemon: cancellation_timeout: '5': "),
         (kopf.timer, {"interval": "5"}, r"^on\.timer: interval: '5': must be a number of seconds"),
         (
             kopf.on.delete,
@@ -262,7 +266,7 @@ def test_declarations_get_identifiers_and_reject_contradictions() -> None:
             r"^on\.delete: errors: 'retry': must be one of ErrorsM",
         ),
     ):
-        with pytest.raises(TypeError, match=message):
+        with pytest.raises((TypeError, ValueError), match=message):
             decorator("pods", registry=registry, **settings)(fn)
     with pytest.raises(
         TypeError, match=r"^on\.startup: keyword resource: must be one of backoff, "
@@ -299,6 +303,13 @@ def test_setting_without_a_meaning_is_reported_and_an_unknown_one_is_refused() -
         settings.persistence.finalizer = "a b/c"
     with pytest.raises(TypeError, match=r"^settings\.persistence\.finalizer: None: must be"):
         settings.persistence.finalizer = None  # type: ignore[assignment]
+
+
+def test_misspelled_parameter_of_an_operator_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^operator: keyword namepsaces: .*mean namespaces\?$"):
+        kopf.run(namepsaces=["team-a"])
+    with pytest.raises(TypeError, match=r"^configure: keyword logformat: .*mean log_format\?$"):
+        kopf.configure(logformat="json")
 
 
 def test_adopted_manifest_is_a_child_of_its_owner() -> None:
