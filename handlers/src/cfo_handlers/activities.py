@@ -10,7 +10,7 @@ from typing import Any
 
 from cfo.runtime.client import ClientConfig, CredentialError, Credentials, load_config
 from cfo_handlers.causes import Cause
-from cfo_handlers.client_logins import is_async_client_imported, log_in_clients
+from cfo_handlers.client_logins import DefaultLogin, is_async_client_imported, log_in_clients
 from cfo_handlers.declarations import Activity
 from cfo_handlers.environment import Environment
 from cfo_handlers.errors import LoginError
@@ -102,20 +102,18 @@ async def log_in(environment: Environment) -> ClientConfig:
     """Return the configuration of the login handlers, or of the kubeconfig or the service account without any.
 
     Without login handlers, the client libraries of the program are configured as well. Login handlers are called again
-    when their credentials expire or are rejected. Raises :class:`LoginError` if all have failed, and
-    :class:`~cfo.runtime.ConfigError`.
+    when their credentials expire or are rejected. Raises :class:`LoginError` if one has failed, or none returned
+    credentials, and :class:`~cfo.runtime.ConfigError`.
     """
     has_login_handlers = bool(environment.registry.activities(Activity.LOGIN))
     async_client = is_async_client_imported()  # before our own client, which may import it
-    try:
-        first = await _call_login_handlers(environment)
-    except ActivityError as error:
-        raise LoginError(str(error)) from error
-    if first is None:
+    if not has_login_handlers:
         config = await load_config()
-        if not has_login_handlers:
-            await log_in_clients(async_client=async_client)
+        await log_in_clients(async_client=async_client)
         return config
+    first = await _call_login_handlers(environment)
+    if first is None:
+        return await load_config()
     current = first
 
     async def credentials(*, renew: bool) -> Credentials:
@@ -123,7 +121,7 @@ async def log_in(environment: Environment) -> ClientConfig:
         if renew or current.is_expired(environment.now()):
             try:
                 current = await _call_login_handlers(environment) or current
-            except ActivityError as error:
+            except LoginError as error:
                 raise CredentialError(str(error)) from error
         return current.credentials()
 
@@ -139,6 +137,22 @@ async def log_in(environment: Environment) -> ClientConfig:
 
 
 async def _call_login_handlers(environment: Environment) -> ConnectionInfo | None:
-    results = await run_activity(environment, Activity.LOGIN)
-    found = [info for info in results.values() if isinstance(info, ConnectionInfo)]
-    return max(found, key=lambda info: info.priority) if found else None
+    """Return what the login handler of the highest priority returned; ``None`` for a :class:`DefaultLogin`.
+
+    Raises :class:`LoginError` if one has failed or returned something else, and if none returned a login.
+    """
+    try:
+        results = await run_activity(environment, Activity.LOGIN)
+    except ActivityError as error:
+        raise LoginError(str(error)) from error
+    logins = {identity: login for identity, login in results.items() if login is not None}
+    if not logins:
+        raise LoginError(f"login handlers {', '.join(results)}: none returned a ConnectionInfo")
+    for identity, login in logins.items():
+        if not isinstance(login, ConnectionInfo | DefaultLogin):
+            raise LoginError(
+                f"login handler {identity}: returned a value of type {type(login).__name__}: "
+                "must return a ConnectionInfo or None"
+            )
+    infos = [login for login in logins.values() if isinstance(login, ConnectionInfo)]
+    return max(infos, key=lambda info: info.priority, default=None)

@@ -7,6 +7,7 @@ handlers and the operator use the same cluster.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -19,12 +20,17 @@ _log = structlog.get_logger(__name__)
 _NO_CONFIGURATION = "neither a kubeconfig nor a service account for the client library"
 
 
-def login_via_client(**_: Any) -> None:
+@dataclass(frozen=True)
+class DefaultLogin:
+    """Returned by login handlers that leave it to the operator: it uses the kubeconfig or the service account."""
+
+
+def login_via_client(**_: Any) -> DefaultLogin:
     """Configure the package ``kubernetes``, if it is installed. Raises :class:`LoginError`."""
     try:
         import kubernetes.config
     except ImportError:
-        return
+        return DefaultLogin()
     try:
         kubernetes.config.load_kube_config()
     except kubernetes.config.ConfigException:
@@ -32,9 +38,10 @@ def login_via_client(**_: Any) -> None:
             kubernetes.config.load_incluster_config()
         except kubernetes.config.ConfigException as error:
             raise LoginError(f"{_NO_CONFIGURATION} kubernetes: {error}") from error
+    return DefaultLogin()
 
 
-async def login_via_async_client(**_: Any) -> None:
+async def login_via_async_client(**_: Any) -> DefaultLogin:
     """Configure the package ``kubernetes_asyncio``. Raises :class:`LoginError`."""
     import kubernetes_asyncio.config
 
@@ -45,10 +52,12 @@ async def login_via_async_client(**_: Any) -> None:
             kubernetes_asyncio.config.load_incluster_config()  # type: ignore[no-untyped-call]
         except kubernetes_asyncio.config.ConfigException as error:
             raise LoginError(f"{_NO_CONFIGURATION} kubernetes_asyncio: {error}") from error
+    return DefaultLogin()
 
 
-def login_via_pykube(**_: Any) -> None:
+def login_via_pykube(**_: Any) -> DefaultLogin:
     """Use the kubeconfig or the service account, without pykube, which has no configuration of the process."""
+    return DefaultLogin()
 
 
 login_with_kubeconfig = login_via_pykube

@@ -115,6 +115,20 @@ async def test_login_handlers_can_call_the_logins_of_libraries(calls: list[str])
     assert configured_server() == SERVER
 
 
+@pytest.mark.parametrize(
+    ("result", "problem"),
+    [
+        ({"token": "secret"}, "login handler login: returned a value of type dict: must return "),
+        (None, "login handlers login: none returned a ConnectionInfo"),
+    ],
+)
+async def test_login_handler_without_credentials_is_an_error(result: Any, problem: str) -> None:
+    registry = kopf.OperatorRegistry()
+    kopf.on.login(registry=registry, id="login")(lambda **_: result)
+    with pytest.raises(kopf.LoginError, match=problem):
+        await log_in(Environment(registry))
+
+
 async def test_failed_login_of_a_library_does_not_end_the_operator(
     calls: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
