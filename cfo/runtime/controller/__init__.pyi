@@ -8,6 +8,7 @@ from .handler import EnqueueRequestForObject as EnqueueRequestForObject
 from .handler import EnqueueRequestForOwner as EnqueueRequestForOwner
 from .handler import EnqueueRequestsFromMapFunc as EnqueueRequestsFromMapFunc
 from .handler import EventHandler as EventHandler
+from .lifecycle import ExpectedFailure as ExpectedFailure
 from .lifecycle import GracePeriodExceeded as GracePeriodExceeded
 from .lifecycle import Runnable as Runnable
 from .lifecycle import RunnableFailed as RunnableFailed

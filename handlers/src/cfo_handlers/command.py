@@ -14,6 +14,8 @@ from typing import Any
 import click
 
 from cfo.runtime import ConfigError
+from cfo.runtime.controller import GracePeriodExceeded, RunnableFailed
+from cfo_handlers.activities import ActivityError
 from cfo_handlers.declarations import get_default_registry
 from cfo_handlers.errors import InvalidParameter, LoginError
 from cfo_handlers.program import configure, run
@@ -107,6 +109,8 @@ def run_command(
     configure(verbose=verbose, debug=debug, quiet=quiet, log_format=log_format)
     try:
         load(paths, modules)
+    except click.UsageError:
+        raise
     except Exception as error:  # noqa: BLE001 - shown without the frames of this command
         traceback.print_exception(error.with_traceback(_frames_of_program(error)))
         raise SystemExit(1) from None
@@ -118,7 +122,7 @@ def run_command(
         run(**options)
     except InvalidParameter as error:
         raise click.UsageError(str(error)) from None
-    except (ConfigError, LoginError) as error:
+    except (ConfigError, LoginError, ActivityError, RunnableFailed, GracePeriodExceeded) as error:
         raise click.ClickException(" ".join(str(error).split())) from None
 
 
@@ -140,7 +144,7 @@ def load(paths: Iterable[Path], modules: Iterable[str] = ()) -> None:
         name = f"__cfo_handlers_{number}_{path.stem}"
         spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None:
-            raise click.BadParameter(f"{path}: must be a Python file")
+            raise click.UsageError(f"{path}: must be a Python file")
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         spec.loader.exec_module(module)

@@ -125,15 +125,19 @@ async def operator(
     Handlers(manager, environment, started_up=True)
     if liveness is not None:
         manager.add(_liveness_server(environment, liveness), phase=StartPhase.SERVERS)
-    async with anyio.create_task_group() as tasks:
-        if ready_flag is not None:
-            tasks.start_soon(_set_when_started, manager, ready_flag)
-        if stop_flag is not None:
-            tasks.start_soon(_stop_with, manager, stop_flag)
-        try:
+    try:
+        async with anyio.create_task_group() as tasks:
+            if ready_flag is not None:
+                tasks.start_soon(_set_when_started, manager, ready_flag)
+            if stop_flag is not None:
+                tasks.start_soon(_stop_with, manager, stop_flag)
             await manager.run(handle_signals=handle_signals)
-        finally:
             tasks.cancel_scope.cancel()
+    except ExceptionGroup as group:
+        if len(group.exceptions) > 1:
+            raise
+        (error,) = group.exceptions
+        raise error from error.__cause__
 
 
 def _keywords_of(function: Callable[..., Any]) -> list[str]:

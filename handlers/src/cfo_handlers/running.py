@@ -17,6 +17,7 @@ from cfo.runtime.controller import (
     ControllerOptions,
     EnqueueRequestForObject,
     EventHandler,
+    ExpectedFailure,
     InformerSync,
     Kind,
     Source,
@@ -54,7 +55,7 @@ class Handlers:
         self._manager = manager
         self._started_up = started_up
         self._daemons = Daemons(environment)
-        self._stopping = asyncio.Event()
+        self._work = anyio.CancelScope()
         self._changed = asyncio.Event()
         self._unresolved: set[Selector] = set()
         self._reported: set[Selector] = set()
@@ -66,21 +67,19 @@ class Handlers:
 
     def stop(self) -> None:
         """Call the cleanup handlers; :meth:`run` returns afterwards."""
-        self._stopping.set()
+        self._work.cancel()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Call the startup handlers, and add a controller for each resource that handlers are for."""
         environment = self.environment
         if not self._started_up:
             await run_activity(environment, Activity.STARTUP)
-        await self._add_resources()
-        if self._manager.options.webhook is not None:
-            await self._register_webhooks()
-        task_status.started()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._follow_resources)
-            await self._stopping.wait()
-            tasks.cancel_scope.cancel()
+        with self._work:
+            await self._add_resources()
+            if self._manager.options.webhook is not None:
+                await self._register_webhooks()
+            task_status.started()
+            await self._follow_resources()
         await run_activity(environment, Activity.CLEANUP)
 
     async def _served(self) -> list[Resource]:
@@ -136,6 +135,10 @@ class Handlers:
             if handler.selector.check(resource):
                 labels = _required_labels(handler)
                 common = labels if common is None else common & labels
+        if not common and not cache.is_restricted:
+            raise ExpectedFailure(
+                "handlers of Secrets must be limited to namespaces, or all by the same labels= with strings"
+            )
         selector = ",".join(f"{key}={value}" for key, value in sorted(common or ()))
         return cache.informer(resource.gvk, label_selector=selector)
 

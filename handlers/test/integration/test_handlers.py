@@ -11,6 +11,8 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 import cfo_handlers as kopf
 from cfo.runtime import (
@@ -25,6 +27,7 @@ from cfo.runtime import (
     is_deleting,
     key_of,
 )
+from cfo.runtime.controller import RunnableFailed
 from cfo.runtime.objects import CONFIG_MAP
 from cfo.runtime.process import free_port
 from envtest import ControlPlane
@@ -575,3 +578,37 @@ async def test_operator_refuses_patterns_of_namespaces_and_failed_startups(world
 
     with pytest.raises(kopf.ActivityError, match="startup failed: fail"):
         await kopf.operator(registry=registry, namespaces=["a"])
+
+
+async def test_operator_stops_while_the_api_server_fails() -> None:
+    registry, stop, calls = kopf.OperatorRegistry(), asyncio.Event(), list[str]()
+
+    async def fail(_: web.Request) -> web.Response:
+        stop.set()
+        return web.Response(status=500)
+
+    application = web.Application()
+    application.router.add_get("/{path:.*}", fail)
+    server = TestServer(application)
+
+    @kopf.on.login(registry=registry, id="login")
+    def login(**_: Any) -> kopf.ConnectionInfo:
+        return kopf.ConnectionInfo(server=str(server.make_url("/")), token="secret")
+
+    @kopf.on.cleanup(registry=registry, id="cleanup")
+    def cleanup(**_: Any) -> None:
+        calls.append("cleanup")
+
+    async with server:
+        await kopf.operator(registry=registry, stop_flag=stop)
+    assert calls == ["cleanup"]
+
+
+async def test_handlers_of_all_secrets_are_refused(
+    kubeconfig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    registry = kopf.OperatorRegistry()
+    kopf.on.event("secrets", registry=registry, id="secret")(lambda **_: None)
+    with pytest.raises(RunnableFailed, match="handlers of Secrets must be limited to namespaces"):
+        await kopf.operator(registry=registry, clusterwide=True)
