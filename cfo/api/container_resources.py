@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cfo.api.reading import mapping
+from cfo.api.quantity import canonical_quantity
+from cfo.api.reading import elements, mapping
 from cfo.runtime import FieldError
 from cfo.runtime.objects import is_host_name, is_label_value, is_quantity, parse_quantity
 from cfo.runtime.objects.field import Path, invalid, required
 
 _WITHOUT_DOMAIN: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _HUGE_PAGES: Final = "hugepages-"
+_BYTES: Final = ("memory", "ephemeral-storage")
+_IN_FRACTIONS: Final = frozenset(".-mun")
+"""Characters of which each quantity that is not a whole number has one."""
+
 _NAME_RULE: Final = (
     "must be cpu, memory, ephemeral-storage or hugepages-SIZE, or the name of a device with its domain, such as "
     "nvidia.com/gpu"
@@ -53,6 +58,44 @@ def resource_errors(resources: Mapping[str, Any], path: Path) -> Iterator[FieldE
         elif requested > allowed:
             detail = f"must be less than or equal to {name} limit of {limit}"
             yield invalid(at, str(request), detail)
+
+
+def fractional_byte_warnings(resources: Any, path: Path) -> Iterator[str]:
+    """Yield the API server's warning of each limit and request that is not a whole number of bytes.
+
+    ``resources`` are those of a container, and can have any type. ``8m`` of memory are 8 thousandths of a byte: the API
+    server accepts that, and no process can run with it. Values that are not quantities are left to the schema.
+    """
+    for field, name, quantity in _fractions_of_bytes(resources):
+        value = canonical_quantity(quantity)
+        at = path.child(field).key(name)
+        yield f'{at}: fractional byte value "{value}" is invalid, must be an integer'
+
+
+def container_byte_warnings(containers: Any, path: Path) -> Iterator[str]:
+    """Yield :func:`fractional_byte_warnings` of each container in a list, which can have any type."""
+    for index, container in enumerate(elements(containers)):
+        resources = mapping(container).get("resources")
+        if any(_fractions_of_bytes(resources)):
+            yield from fractional_byte_warnings(resources, path.index(index).child("resources"))
+
+
+def _fractions_of_bytes(resources: Any) -> Iterator[tuple[str, str, str]]:
+    """Yield the field, name and value of each quantity that is not a whole number of bytes."""
+    for field in ("limits", "requests"):
+        quantities = mapping(mapping(resources).get(field))
+        for name in _BYTES:
+            quantity = quantities.get(name)
+            if isinstance(quantity, str) and _is_fraction(quantity):
+                yield field, name, quantity
+
+
+def _is_fraction(quantity: str) -> bool:
+    """Return whether ``quantity`` is valid, and not a whole number."""
+    if _IN_FRACTIONS.isdisjoint(quantity) or not is_quantity(quantity):
+        return False  # the usual case needs no parsing
+    value = parse_quantity(quantity)
+    return value != value.to_integral_value()
 
 
 def _is_overcommit_allowed(name: str) -> bool:

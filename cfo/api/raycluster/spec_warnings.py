@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cfo.api.container_resources import resource_errors
+from cfo.api.container_resources import fractional_byte_warnings, resource_errors
 from cfo.api.raycluster.ports import PROXY_PORT_NAME, unserved_ports
 from cfo.api.reading import elements, mapping, path, text
 from cfo.runtime import Object
@@ -49,8 +49,8 @@ def spec_warnings(cluster: Object, old: Object | None = None) -> list[str]:
 
 def _all_warnings(cluster: Object) -> Iterator[str]:
     yield from warnings_without_requests(cluster)
-    for problem in refused_requests(cluster):
-        yield f"{problem}; the API server will refuse the pods"
+    for where, spec in _pod_specs(cluster):
+        yield from request_warnings(spec, where)
 
 
 def warnings_without_requests(cluster: Object) -> Iterator[str]:
@@ -122,29 +122,42 @@ def _has_proxy(cluster: Object) -> bool:
 
 def refused_requests(cluster: Object) -> Iterator[str]:
     """Yield which requests of ``cluster`` their limits forbid, as :func:`request_warnings`, without what follows."""
+    for where, spec in _pod_specs(cluster):
+        for at, resources in _resources_in(spec, where):
+            yield from _refused(resources, at)
+
+
+def _pod_specs(cluster: Object) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield path and value of each pod spec: that of the head, and those of worker groups."""
     head = ("spec.headGroupSpec", mapping(path(cluster, "spec", "headGroupSpec")))
     for where, group in chain([head], _worker_groups(cluster)):
-        spec = mapping(path(group, "template", "spec"))
-        yield from _refused_in(spec, f"{where}.template.spec")
+        yield f"{where}.template.spec", mapping(path(group, "template", "spec"))
 
 
 def request_warnings(spec: Mapping[str, Any], where: str) -> Iterator[str]:
-    """Yield which requests in the pod spec ``spec`` at ``where`` their limits forbid.
+    """Yield which requests in the pod spec ``spec`` at ``where`` their limits forbid, and fractions of bytes.
 
-    The API server will refuse the pods, unless another webhook changes them.
+    The API server will refuse the former pods, unless another webhook changes them, and warns of the latter.
     """
-    for problem in _refused_in(spec, where):
-        yield f"{problem}; the API server will refuse the pods"
+    for at, resources in _resources_in(spec, where):
+        for problem in _refused(resources, at):
+            yield f"{problem}; the API server will refuse the pods"
+        for warning in fractional_byte_warnings(resources, _RESOURCES):
+            yield f"{at}.{warning}"
 
 
-def _refused_in(spec: Mapping[str, Any], where: str) -> Iterator[str]:
+def _resources_in(spec: Mapping[str, Any], where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the path of each container of a pod spec that has resources, and the resources."""
     for field in ("initContainers", "containers"):
         for index, container in enumerate(elements(spec.get(field))):
             resources = mapping(container).get("resources")
-            if not resources:
-                continue
-            for error in resource_errors(mapping(resources), _RESOURCES):
-                yield text(f"{where}.{field}[{index}].{error}", _MAX_ERROR)
+            if resources:
+                yield f"{where}.{field}[{index}]", mapping(resources)
+
+
+def _refused(resources: Mapping[str, Any], at: str) -> Iterator[str]:
+    for error in resource_errors(resources, _RESOURCES):
+        yield text(f"{at}.{error}", _MAX_ERROR)
 
 
 def _group_name_problems(cluster: Object, group: Mapping[str, Any]) -> Iterator[str]:

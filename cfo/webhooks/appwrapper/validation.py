@@ -229,7 +229,7 @@ def create_warnings(appwrapper: Object, *, counts_added_pods: bool) -> Iterator[
 
 
 def _request_warnings(components: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield which requests of containers their limits forbid, so that the API server will refuse the pods."""
+    """Yield which requests of containers the API server will refuse or warn of when the pods are created."""
     for index, component in enumerate(components):
         template = component["template"]
         for pod_set in pod_sets_of(component):

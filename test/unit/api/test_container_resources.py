@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cfo.api.container_resources import resource_errors
+from cfo.api.container_resources import container_byte_warnings, resource_errors
 from cfo.runtime.objects.field import Path
 
 
@@ -45,3 +45,19 @@ def test_name_that_is_no_resource_is_reported_once(field: str, name: str) -> Non
     (error,) = resource_errors({field: {name: "1"}}, Path("r"))
     assert error.field == f"r.{field}"
     assert error.detail.endswith("such as nvidia.com/gpu")
+
+
+@pytest.mark.parametrize("quantity", ["8", 8, "1500000m", "0.5Gi", "1e3", "8Gi", "many", None, {}])
+def test_whole_number_of_bytes_causes_no_warning(quantity: object) -> None:
+    resources = {"limits": {"memory": quantity}, "requests": {"cpu": "8m"}}
+    assert list(container_byte_warnings([{"resources": resources}, None], Path("c"))) == []
+
+
+@pytest.mark.parametrize(("quantity", "shown"), [("8m", "8m"), ("0.5", "500m"), ("1e-3", "1e-3")])
+def test_fraction_of_a_byte_causes_the_warning_of_the_api_server(quantity: str, shown: str) -> None:
+    resources = {"limits": {"memory": quantity}, "requests": {"ephemeral-storage": quantity}}
+    rule = f'fractional byte value "{shown}" is invalid, must be an integer'
+    assert list(container_byte_warnings([{}, {"resources": resources}], Path("c"))) == [
+        f"c[1].resources.limits[memory]: {rule}",
+        f"c[1].resources.requests[ephemeral-storage]: {rule}",
+    ]

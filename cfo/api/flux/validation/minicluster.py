@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
-from cfo.api.container_resources import resource_errors
+from cfo.api.container_resources import (
+    container_byte_warnings,
+    fractional_byte_warnings,
+    resource_errors,
+)
 from cfo.api.flux.facts import FOLLOWED_FIELDS, controlling_job, is_true, queue_of
 from cfo.api.flux.names import COMMANDS, NOTHING_RESUMES, RESUME_REMEDY, JobState
 from cfo.api.flux.validation.containers import (
@@ -215,14 +219,30 @@ def validate_minicluster(obj: Object) -> Iterator[FieldError]:
 
 
 def minicluster_warnings(obj: Object) -> list[str]:
-    """Return a message for each field of a valid MiniCluster that is set but has no effect, at most eleven."""
-    ignored = ignored_fields(obj.get("spec") or {}, Path("spec"))
+    """Return a message for each field of a valid MiniCluster that has no effect, and for fractions of bytes.
+
+    At most 21.
+    """
+    spec = obj.get("spec") or {}
+    ignored = [*ignored_fields(spec, _SPEC), *byte_warnings(spec, _SPEC)]
     queue = labels_of(obj).get(QUEUE_NAME_LABEL)
     if queue and queue != queue_of(obj):
         path = Path("metadata", "labels").key(QUEUE_NAME_LABEL)
         own = Path("spec", "jobLabels").key(QUEUE_NAME_LABEL)
         ignored.insert(0, f"{path}: has no effect; Kueue admits the Job by the label in {own}")
     return ignored
+
+
+def byte_warnings(spec: Mapping[str, Any], path: Path) -> list[str]:
+    """Return the API server's warnings of fractions of bytes in the MiniCluster spec at ``path``, at most ten."""
+    flux_container = mapping(mapping(spec.get("flux")).get("container"))
+    flux_path = path.child("flux", "container", "resources")
+    warnings = chain(
+        container_byte_warnings(spec.get("containers"), path.child("containers")),
+        container_byte_warnings(spec.get("services"), path.child("services")),
+        fractional_byte_warnings(flux_container.get("resources"), flux_path),
+    )
+    return list(islice(warnings, _MAX_WARNINGS))
 
 
 def change_warnings(old: Object, new: Object) -> list[str]:

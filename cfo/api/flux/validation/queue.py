@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from cfo.api.container_resources import resource_errors
+from cfo.api.container_resources import fractional_byte_warnings, resource_errors
 from cfo.api.flux.facts import controlling_job, is_suspended, is_true, own_queue, runners
 from cfo.api.flux.names import ACTIVE, QUOTA_RESERVED, JobState, Queue
 from cfo.api.flux.validation.minicluster import (
     MAX_SIZE,
+    byte_warnings,
     cluster_name,
     flux_errors,
     ignored_fields,
@@ -100,14 +101,20 @@ def _runner_errors(
 
 
 def flux_job_warnings(obj: Object, setups: Iterable[Object]) -> list[str]:
-    """Return a message for each field of a valid FluxJob that has no effect.
+    """Return a message for each field of a valid FluxJob that has no effect, and for fractions of bytes.
 
     Its priority has none if Kueue admits it. ``setups``: the FluxSetups of its namespace, and of the administrators'
     namespaces, which may select it.
     """
-    template = (obj.get("spec") or {}).get("template") or {}
-    ignored = ignored_fields(template, _SPEC.child("template"))
-    return [*_priority_warnings(obj, setups), *ignored]
+    spec = obj.get("spec") or {}
+    template = spec.get("template") or {}
+    template_path = _SPEC.child("template")
+    return [
+        *_priority_warnings(obj, setups),
+        *ignored_fields(template, template_path),
+        *fractional_byte_warnings(spec.get("resources"), _SPEC.child("resources")),
+        *byte_warnings(template, template_path),
+    ]
 
 
 def _priority_warnings(obj: Object, setups: Iterable[Object]) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, Final
 
+from cfo.api.container_resources import fractional_byte_warnings
 from cfo.api.inferencestack.engines import TAKEOFF, engine_of
 from cfo.api.inferencestack.kinds import (
     OPERATOR_VERSION_LABEL,
@@ -132,9 +133,16 @@ def _names_model(stack: ResolvedStack, name: str) -> bool:
 def _settings_warnings(stack: ResolvedStack) -> Iterator[str]:
     """Yield the warnings about the settings of ``stack``, whose JSON types are correct."""
     yield from _port_warnings(stack)
+    gateway_path = Path("spec", "gateway", "resources")
+    yield from fractional_byte_warnings(stack.gateway.get("resources"), gateway_path)
     for name, section in stack.applications.items():
         path = APPLICATIONS.key(name)
         yield from gpu_warnings(section, path)
+        yield from fractional_byte_warnings(section.get("resources"), path.child("resources"))
+        sidecar = section.get("sidecar") or {}
+        yield from fractional_byte_warnings(
+            sidecar.get("resources"), path.child("sidecar", "resources")
+        )
         if engine_of(section) is TAKEOFF and not _names_model(stack, name):
             used = (section.get("readerConfig") or {}).get("modelName") or "no model"
             yield f"{path}.readerConfig.modelName: not set, so the application serves {used}"

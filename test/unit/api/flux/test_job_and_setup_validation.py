@@ -269,3 +269,19 @@ def test_fields_of_the_template_without_effect_are_named() -> None:
     path = "spec.template.pod.securityContext"
     effect = "has no effect; use the securityContext of each container"
     assert warned == [f"{path}.runAsUser: {effect}", f"{path}.runAsNonRoot: {effect}"]
+
+
+def test_fractions_of_bytes_are_admitted_with_a_warning() -> None:
+    resources = {"limits": {"memory": "8m"}}
+    template = {"containers": [{"resources": resources}], "services": [{"resources": resources}]}
+    spec = {
+        "resources": resources,
+        "template": template | {"flux": {"container": template["services"][0]}},
+    }
+    rule = 'limits[memory]: fractional byte value "8m" is invalid, must be an integer'
+    assert flux_job_warnings(obj(FLUX_JOB, spec), []) == [
+        f"spec.resources.{rule}",
+        f"spec.template.containers[0].resources.{rule}",
+        f"spec.template.services[0].resources.{rule}",
+        f"spec.template.flux.container.resources.{rule}",
+    ]

@@ -397,6 +397,14 @@ def test_sidecar_suffix_counts_for_the_length_of_names() -> None:
             "cache.accessModes: the volume can be",
         ),
         ({"resources": {}}, "modelsVolume: the model is in memory"),
+        (
+            {"resources": {"limits": {"memory": "8500m"}}},
+            'resources.limits[memory]: fractional byte value "8500m" is invalid',
+        ),
+        (
+            {"sidecar": {"resources": {"requests": {"memory": "8m"}}}},
+            "sidecar.resources.requests[memory]: fractional byte value",
+        ),
         ({"cache": {"size": "1Gi", "accessModes": ["ReadWriteMany"]}, "replicaCount": 2}, None),
         (
             {

@@ -125,7 +125,7 @@ def warnings(obj: Object, *, counts_added_pods: bool = False) -> list[str]:
     return list(create_warnings(obj, counts_added_pods=counts_added_pods))
 
 
-def test_requests_above_limits_are_admitted_with_a_warning() -> None:
+def test_requests_above_limits_and_fractions_of_bytes_are_admitted_with_a_warning() -> None:
     above = {"name": "main", "resources": {"requests": {"cpu": 2}, "limits": {"cpu": 1}}}
     spec = {"containers": [above], "initContainers": [above]}
     job = template("batch/v1", "Job", template={"spec": spec})
@@ -135,6 +135,11 @@ def test_requests_above_limits_are_admitted_with_a_warning() -> None:
         "the API server will refuse the pods"
         for field in ("initContainers", "containers")
     ]
+    above["resources"] = {"requests": {"memory": "8m"}}
+    (first, _) = warnings(wrapper(job))
+    where = "spec.components[0].template.spec.template.spec.initContainers[0].resources"
+    rule = 'fractional byte value "8m" is invalid, must be an integer'
+    assert first == f"{where}.requests[memory]: {rule}"
     spec["containers"] = [above] * 50
     assert len(warnings(wrapper(job))) == 10
 

@@ -113,6 +113,12 @@ def test_port_that_the_service_of_the_head_lacks_causes_a_warning(
     assert expected in "".join(found)
 
 
+def test_fraction_of_a_byte_causes_a_warning() -> None:
+    (found,) = spec_warnings(head({}, {"resources": {"limits": {"memory": "8m"}}}))
+    where = "spec.headGroupSpec.template.spec.containers[0].resources.limits[memory]"
+    assert found == f'{where}: fractional byte value "8m" is invalid, must be an integer'
+
+
 def test_requests_above_limits_cause_a_warning_for_each_container() -> None:
     above = {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}
     refused = 'Invalid value: "2": must be less than or equal to cpu limit of 1'
