@@ -17,6 +17,7 @@ from cfo.api.appwrapper.names import (
     ANNOTATION_PROBLEM,
     APPWRAPPER,
     APPWRAPPER_LABEL,
+    DELETING_RESOURCES,
     FINALIZER,
     NOT_CONTROLLED,
     POD_FAILURE_PREFIX,
@@ -80,10 +81,9 @@ _LEVELS: Final = {Phase.SUCCEEDED: Level.OK, Phase.FAILED: Level.FAILED}
 """The levels of the phases that are final."""
 
 _KEPT_FOR: Final = f"{ANNOTATION_PREFIX}deletionOnFailureGracePeriodDuration"
-_FIRST_ATTEMPT: Final = f'with {ANNOTATION_PREFIX}retryLimit: "0", those of the first'
+_RETRY_LIMIT: Final = f"{ANNOTATION_PREFIX}retryLimit"
 _KEEP_PODS: Final = (
-    "to keep the pods of the last attempt for their logs, set the annotation "
-    f"{_KEPT_FOR}: 1h ({_FIRST_ATTEMPT})"
+    f"to keep the pods of the last attempt for their logs, set the annotation {_KEPT_FOR}: 1h"
 )
 
 _RECREATE: Final = "create the AppWrapper again"
@@ -102,10 +102,10 @@ _SLOW_PODS: Final = (
 _REMEDIES: Final = {
     "CreateFailed": "correct the cause that the message names",
     "InsufficientPodsReady": "correct what the pods wait for",
-    "MissingComponent": "do not delete components of an AppWrapper; delete the AppWrapper instead",
+    "MissingComponent": f"{_RECREATE}; to end one, delete the AppWrapper, and not its components",
     "ExcessPods": "scale the component back within a minute to the pods that its queue admitted, or the AppWrapper is "
     f"reset, at most three times; to run more pods, {_RECREATE} with more in its spec",
-    "AutopilotNoExecute": "none; the AppWrapper moves to other nodes",
+    "AutopilotNoExecute": "nothing to do: the AppWrapper moves to other nodes",
     INADMISSIBLE: "ask the administrator for what the message names, or create the AppWrapper again in another queue",
     "WorkloadNameTaken": "delete the Workload that the message names if it is yours, or create the AppWrapper again "
     "with another name",
@@ -284,6 +284,9 @@ def _facts(
     )
     queue = text(labels_of(wrapper).get(QUEUE_NAME_LABEL), 63)
     is_suspended = path(wrapper, "spec", "suspend") is True
+    deleting = condition_of(conditions, DELETING_RESOURCES)
+    if deleting is not None and deleting.status == "True" and not is_deleting(wrapper):
+        yield "deletion", deleting.message
     if is_suspended and not queue and path(wrapper, "status", "phase") == Phase.SUSPENDED:
         yield "why", SUSPENDED_WITHOUT_QUEUE
     yield "queue", queue
@@ -397,7 +400,9 @@ def _failure_remedy(wrapper: Object, related: Related, message: str) -> str:
     keep = _KEEP_PODS
     kept_for = text(annotations_of(wrapper).get(_KEPT_FOR), 20)
     if kept_for:
-        keep = f"the pods of the last attempt are kept for {kept_for}, as {_KEPT_FOR} says ({_FIRST_ATTEMPT})"
+        keep = f"the pods of the last attempt are kept for {kept_for}, as {_KEPT_FOR} says"
+    if annotations_of(wrapper).get(_RETRY_LIMIT) != "0":
+        keep += f' (with {_RETRY_LIMIT}: "0", those of the first)'
     remedies = [keep]
     if failed:
         remedies.insert(0, f"kubectl logs -n NAMESPACE {shlex.quote(min(failed))}")

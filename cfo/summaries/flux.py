@@ -153,7 +153,7 @@ def _summarize_job(job: Object, related: Related) -> Summary:
     problems = [
         *_spec_problems(job, conditions),
         *_outcome_problems(job, conditions, related),
-        *_admission_problems(conditions, level),
+        *_admission_problems(conditions, level, related),
     ]
     is_launched = bool(path(job, "status", "miniCluster"))
     of_launched = related if is_launched else Related()
@@ -232,7 +232,7 @@ def _connection(
 
 def _job_facts(job: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[tuple[str, str]]:
     position = number(path(job, "status", "position"))
-    yield "position", f"{position} in the queue" if position else ""
+    yield "position", f"number {position} in the queue" if position else ""
     yield "why", _why(conditions)
     yield "queue", text(path(job, "status", "fluxSetup"))
     yield "pods", text(path(job, "spec", "size"), 20)
@@ -523,13 +523,21 @@ def _queue_problems(conditions: tuple[SummaryCondition, ...]) -> Iterator[Proble
         yield Problem(NOTHING_RESUMES, RESUME_REMEDY)
 
 
+def _may_have_cluster(related: Related) -> bool:
+    """Return whether a job has a MiniCluster, which its user can change; also if MiniClusters cannot be read."""
+    clusters = related.children.get(MINICLUSTER)
+    return clusters is None or bool(clusters)
+
+
 def _admission_problems(
-    conditions: tuple[SummaryCondition, ...], level: Level
+    conditions: tuple[SummaryCondition, ...], level: Level, related: Related
 ) -> Iterator[Problem]:
     reserved = condition_of(conditions, "QuotaReserved")
     if reserved is not None and reserved.status == "False" and reserved.reason in _WRONG_REASONS:
         message = message_of(reserved)
         remedy = remedy_for(message, _WRONG_REASONS[reserved.reason], pods=_POD_REMEDIES)
+        if reserved.reason == "NameTaken" and not _may_have_cluster(related):
+            remedy = taken_remedy("the job", None)
         if reserved.reason == "NameTaken" and COVERS in message:
             remedy += f"; then {_WRONG_REASONS['NoFluxSetup']}"
         yield Problem(f"{reserved.reason}: {message}", remedy)
@@ -540,7 +548,7 @@ def _admission_problems(
     if evicted is not None and is_preempted and level is not Level.OK:
         yield Problem(
             f"Evicted: {message_of(evicted)}",
-            "none; the job starts again when there is quota for it",
+            "nothing to do: the job starts again when there is quota for it",
         )
 
 

@@ -185,7 +185,7 @@ def _problems(
     if evicted is not None and evicted.status == "True":
         yield Problem(
             f"Evicted: {message_of(evicted)}",
-            "none; the pods start again when there is quota for them",
+            "nothing to do: the pods start again when there is quota for them",
         )
     if is_true(conditions, "Ready") and "applications" not in mapping(stack.get("spec")):
         yield Problem(

@@ -34,6 +34,7 @@ from cfo.summaries.conditions import conditions_of
 from cfo.summaries.problems import (
     TERMINATING,
     awaited_finalizers,
+    awaited_names,
     completed,
     deletion,
     event_message,
@@ -376,7 +377,7 @@ def new_summary(
     if is_deleting(obj):
         state = TERMINATING
         level = Level.PROGRESSING
-        names = awaited_finalizers(obj)
+        names = awaited_names(awaited) or awaited_finalizers(obj)
         facts = [("deletion", f"waits for {names}" if names else ""), *facts]
         problems = [*slow_deletion(obj, related.pods, related.now, awaited), *problems]
     distinct = distinct_problems(_completed(each, obj) for each in problems)
@@ -389,7 +390,7 @@ def new_summary(
         level=Level.WARNING if distinct and level is not Level.FAILED else level,
         waits=waits or level is Level.WAITING,
         ready=ready,
-        pending=deletion(obj) or pending,
+        pending=deletion(obj, awaited) or pending,
         created=text(path(obj, "metadata", "creationTimestamp"), 40),
         deleted=text(path(obj, "metadata", "deletionTimestamp"), 40),
         facts=tuple((name, value) for name, value in facts if value)[:MAX_FACTS],

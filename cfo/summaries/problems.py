@@ -61,11 +61,21 @@ def awaited_finalizers(obj: Object) -> str:
     return ", ".join(text(item, 80) for item in finalizers[:5])
 
 
-def deletion(obj: Object) -> str:
-    """Return that ``obj`` is being deleted, and for which finalizers that waits; empty if it is not being deleted."""
+def awaited_names(awaited: Sequence[Mapping[str, Any]]) -> str:
+    """Return the first of the objects with these ``kind`` and ``name``, and how many more there are."""
+    return _first_names(
+        [f"{text(one.get('kind'), 63)} {text(one.get('name'), 253)}" for one in awaited]
+    )
+
+
+def deletion(obj: Object, awaited: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Return that ``obj`` is being deleted, and for which objects or finalizers that waits; empty if it is not.
+
+    ``awaited``: see :func:`slow_deletion`.
+    """
     if not is_deleting(obj):
         return ""
-    names = awaited_finalizers(obj)
+    names = awaited_names(awaited) or awaited_finalizers(obj)
     return f"is being deleted, waiting for {names}" if names else "is being deleted"
 
 
@@ -98,8 +108,7 @@ def slow_deletion(
     )
     remedy = "check that the controllers run which own these finalizers"
     if awaited:
-        objects = [f"{text(one.get('kind'), 63)} {text(one.get('name'), 253)}" for one in awaited]
-        message += f"; objects that are deleted first: {_first_names(objects)}"
+        message += f"; objects that are deleted first: {awaited_names(awaited)}"
         first = _show_finalizers(awaited[0])
         remedy = f"see which finalizers keep the first object: {first}; {remedy}"
     names = [text(path(pod, "metadata", "name"), 253) for pod in pods or ()]
@@ -517,15 +526,16 @@ def _events_command(kind: str, name: str) -> str:
     return f"kubectl get events {_NAMESPACE_WORDS} --field-selector {selector}"
 
 
-def taken_remedy(owner: str, annotated: str = "") -> str:
+def taken_remedy(owner: str, annotated: str | None = "") -> str:
     """Return what to do if another object has a name that ``owner``, such as ``the RayCluster``, needs.
 
-    ``annotated``: the object whose controller needs the name, if that is not ``owner``.
+    ``annotated``: the object whose controller needs the name, if that is not ``owner``; ``None`` if it does not exist.
     """
+    at_once = f", and at once when you change an annotation of {annotated or owner}"
     return (
         f"create {owner} again with another name, or delete the object that the message names if it is yours "
         "(its metadata.ownerReferences name its owner); the operator checks again after seconds, later every 5 "
-        f"minutes, and at once when you change an annotation of {annotated or owner}"
+        f"minutes{'' if annotated is None else at_once}"
     )
 
 

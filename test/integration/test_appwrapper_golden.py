@@ -276,9 +276,12 @@ def _injected(template: Object) -> Any:
 def comparable_condition(condition: tuple[str, str, str, str]) -> tuple[str, str, str, str]:
     """Return a condition with periods and generated names replaced in its message.
 
-    What this operator adds to the messages of failures is removed: what failed, and when it is retried or why not.
+    What this operator adds to messages is removed: what failed, when it is retried or why not, and what still exists.
     """
-    if condition[:3] == ("Unhealthy", "True", "FoundFailedPods"):
+    if condition[:3] in (
+        ("Unhealthy", "True", "FoundFailedPods"),
+        ("DeletingResources", "True", "DeletionInitiated"),
+    ):
         return (*condition[:3], "")
     message = re.sub(
         r"\b(\d+m)?\d+(\.\d+)?m?s\b", "PERIOD", re.sub("gen-[a-z0-9]+", "gen-X", condition[3])
@@ -294,7 +297,9 @@ def comparable_condition(condition: tuple[str, str, str, str]) -> tuple[str, str
 
 
 def comparable(item: State) -> State:
-    """A state with its conditions as :func:`plain_condition` has them."""
+    """A state with its conditions as :func:`comparable_condition` has them, and why no pods of a failure are ready."""
+    if item[0] == "Failed" and ("PodsReady", "False", "Resuming", "Suspend is false") in item[2]:
+        item = with_condition(item, "PodsReady", "False", "Failed", "The AppWrapper has failed")
     return (*item[:2], tuple(map(comparable_condition, item[2])))
 
 

@@ -340,7 +340,7 @@ def _queues(now: datetime) -> Iterator[Summary]:
 def job(queue: int, team: str, name: str, position: int, created: str) -> Summary:
     """Return a FluxJob that waits at ``position``, or runs."""
     waits = (
-        ("position", f"{position} in the queue"),
+        ("position", f"number {position} in the queue"),
         ("why", "Waiting for 8 pods of the quota of FluxSetup batch"),
     )
     return summary(

@@ -121,8 +121,8 @@ def has_unknown_owners(components: Iterable[Component]) -> bool:
 def delete_components(observation: WrapperObservation, decision: WrapperDecision) -> bool:
     """Begin or continue the deletion of all components; return whether it is complete."""
     status = decision.status
-    status.set(DELETING_RESOURCES, True, "DeletionInitiated")
     remaining = _delete_objects(observation, status, decision)
+    status.set(DELETING_RESOURCES, True, "DeletionInitiated", _remaining_message(remaining))
     if observation.is_queued:
         decision.others = observation.others
     grace = forceful_grace(observation)
@@ -156,6 +156,21 @@ def delete_components(observation: WrapperObservation, decision: WrapperDecision
         )
     status.clear(DELETING_RESOURCES, "DeletionComplete")
     return True
+
+
+def _remaining_message(remaining: Sequence[tuple[Component, ComponentObject]]) -> str:
+    """Return which components still exist, with their finalizers; empty if only pods may do.
+
+    Components disappear with a change of their own conditions, so the message causes no writes of its own.
+    """
+    names = []
+    for component, obj in remaining[:_MAX_NAMED]:
+        name = printable(component.display_name, MAX_NAME_LENGTH)
+        finalizers = f" (finalizers: {', '.join(obj.finalizers)})" if obj.finalizers else ""
+        names.append(f"{name}{finalizers}")
+    if len(remaining) > _MAX_NAMED:
+        names.append("...")
+    return f"Waiting for the deletion of {', '.join(names)}" if names else ""
 
 
 def _must_wait(

@@ -8,14 +8,15 @@ the absence.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any, Final
 
 import anyio
 
 from cfo.api.appwrapper.kinds import JOB_SET, MPI_JOBS, PYTORCH_JOB, RAY_JOB, TRAIN_JOB, known_kind
 from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL
-from cfo.api.reading import items, mapping, text
+from cfo.api.reading import elements, items, mapping, path, text
 from cfo.controllers.appwrapper.components import Component, ComponentObject
 from cfo.controllers.cached_fields import field_reader
 from cfo.runtime import (
@@ -39,6 +40,11 @@ from cfo.runtime import (
 from cfo.runtime.controller import Kind
 
 _MAX_FAILURE_LENGTH: Final = 200
+_MAX_FINALIZER: Final = 80
+_MAX_FINALIZERS: Final = 3
+
+_COLLECTOR_FINALIZERS: Final = ("foregroundDeletion", "orphan")
+"""The finalizers of the garbage collector, which each deletion in the foreground adds and removes."""
 """Characters of the reason, and of the message, with which a component's own controller says why it has failed."""
 
 _COMPLETED: Final[Mapping[GVK, str]] = {
@@ -222,11 +228,21 @@ def _failure(gvk: GVK, status: object) -> str:
 
 
 def _object(
-    uid: str, *, is_owned: bool, deleting: bool, gvk: GVK, status: object
+    uid: str,
+    *,
+    is_owned: bool,
+    deleting: bool,
+    finalizers: Iterable[object],
+    gvk: GVK,
+    status: object,
 ) -> ComponentObject:
     failed, completed, retries = _result(gvk, status)
     failure = _failure(gvk, status) if failed else ""
-    return ComponentObject(uid, is_owned, deleting, failed, completed, retries, failure)
+    others = (
+        text(name, _MAX_FINALIZER) for name in finalizers if name not in _COLLECTOR_FINALIZERS
+    )
+    shown = tuple(islice(others, _MAX_FINALIZERS))
+    return ComponentObject(uid, is_owned, deleting, failed, completed, retries, failure, shown)
 
 
 def _from_entry(entry: Entry, owner_uid: str, gvk: GVK) -> ComponentObject:
@@ -236,6 +252,7 @@ def _from_entry(entry: Entry, owner_uid: str, gvk: GVK) -> ComponentObject:
         entry.meta.uid,
         is_owned=is_owned,
         deleting=entry.meta.is_deleting,
+        finalizers=entry.meta.finalizers,
         gvk=gvk,
         status=_status_of(entry),
     )
@@ -244,5 +261,10 @@ def _from_entry(entry: Entry, owner_uid: str, gvk: GVK) -> ComponentObject:
 def _from_object(obj: Mapping[str, Any], owner_uid: str, gvk: GVK) -> ComponentObject:
     is_owned = (controller_of(obj) or {}).get("uid") == owner_uid
     return _object(
-        uid_of(obj), is_owned=is_owned, deleting=is_deleting(obj), gvk=gvk, status=obj.get("status")
+        uid_of(obj),
+        is_owned=is_owned,
+        deleting=is_deleting(obj),
+        finalizers=elements(path(obj, "metadata", "finalizers")),
+        gvk=gvk,
+        status=obj.get("status"),
     )

@@ -108,7 +108,7 @@ class ComponentObject(msgspec.Struct, frozen=True):
 
     ``owned``: the AppWrapper is its controller, by uid. ``failed`` and ``completed`` are reported by the controller of
     the object's kind; ``retries``: that controller replaces failed pods until it reports one of them. ``failure`` is
-    why it has failed, as that controller says.
+    why it has failed, as that controller says. ``finalizers`` are the first ones that users or controllers have set.
     """
 
     uid: str = ""
@@ -118,6 +118,7 @@ class ComponentObject(msgspec.Struct, frozen=True):
     completed: bool = False
     retries: bool = False
     failure: str = ""
+    finalizers: tuple[str, ...] = ()
 
 
 def components_of(wrapper: Mapping[str, Any]) -> list[Component]:

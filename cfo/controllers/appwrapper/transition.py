@@ -433,6 +433,8 @@ def _forget_pods(status: WrapperStatus, reason: str) -> None:
 def _stay_failed(observation: WrapperObservation, decision: WrapperDecision) -> None:
     status = decision.status
     status.clear(PODS_READY, "Failed", "The AppWrapper has failed")
+    if status.reason(PODS_READY) == "Resuming":  # it failed before its pods were awaited
+        status.set(PODS_READY, False, "Failed", "The AppWrapper has failed")
     delay = observation.settings.deletion_on_failure_grace
     if status.is_true(RESOURCES_DEPLOYED):
         if delay and not observation.suspended and not status.is_true(DELETING_RESOURCES):

@@ -55,7 +55,10 @@ def test_deletion_that_components_delay_names_them_and_how_to_see_their_finalize
     )
     assert "kubectl get configmap c0 -n n -o 'jsonpath={.metadata.finalizers}'; " in problem.remedy
     components[0]["conditions"] = [condition("ResourcesDeployed", "False", "ComponentDeleted")]
-    (problem,) = summarize(APPWRAPPER, wrapper, related()).problems
+    summary = summarize(APPWRAPPER, wrapper, related())
+    assert summary.fact("deletion") == "waits for Job c1, Secret c2, Deployment c3"
+    assert summary.pending == "is being deleted, waiting for Job c1, Secret c2, Deployment c3"
+    (problem,) = summary.problems
     assert problem.message.endswith("first: Job c1, Secret c2, Deployment c3")
     assert "kubectl get job.batch c1 -n n" in problem.remedy
     wrapper["metadata"]["finalizers"] = ["example.com/other"]

@@ -276,7 +276,7 @@ def test_fluxjob_shows_its_state_and_why_it_does_not_run(
 ) -> None:
     summary = summarize(FLUX_JOB, obj(FLUX_JOB, status={"conditions": conditions, "position": 4}))
     assert (summary.state, summary.level, messages(summary)) == (state, level, problems)
-    assert summary.fact("position") == "4 in the queue"
+    assert summary.fact("position") == "number 4 in the queue"
 
 
 def waiting_pod(reason: str) -> Object:
@@ -386,6 +386,9 @@ def test_remedy_of_a_taken_name_names_a_missing_setup(note: str, *, is_covered: 
     assert problem.message == f"NameTaken: MiniCluster x exists{note}"
     assert problem.remedy.startswith("create the job again with another name")
     assert ("ask the administrator for a FluxSetup" not in problem.remedy) is is_covered
+    assert "an annotation of its MiniCluster" in problem.remedy
+    (problem,) = summarize(FLUX_JOB, job, related(children={MINICLUSTER: []})).problems
+    assert "annotation" not in problem.remedy, "there is no MiniCluster of the job"
 
 
 @pytest.mark.parametrize("gvk", [FLUX_JOB, MINICLUSTER])

@@ -428,10 +428,14 @@ def test_remedy_of_a_failure_does_not_name_an_annotation_that_is_set() -> None:
     status = {"phase": "Failed", "conditions": conditions}
     wrapper = obj(APPWRAPPER, status=status, annotations={annotation: "30m"})
     (problem,) = summarize(APPWRAPPER, wrapper, related(pods=[pod("Failed")])).problems
-    assert problem.remedy == (
-        f"kubectl logs -n n p; the pods of the last attempt are kept for 30m, as {annotation} says "
-        '(with workload.codeflare.dev.appwrapper/retryLimit: "0", those of the first)'
+    kept = (
+        f"kubectl logs -n n p; the pods of the last attempt are kept for 30m, as {annotation} says"
     )
+    limit = "workload.codeflare.dev.appwrapper/retryLimit"
+    assert problem.remedy == f'{kept} (with {limit}: "0", those of the first)'
+    wrapper["metadata"]["annotations"][limit] = "0"
+    (problem,) = summarize(APPWRAPPER, wrapper, related(pods=[pod("Failed")])).problems
+    assert problem.remedy == kept
 
 
 def test_long_message_of_a_container_is_shown_to_its_end() -> None:

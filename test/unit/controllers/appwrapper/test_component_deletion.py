@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cfo.api.appwrapper.names import (
+    DELETING_RESOURCES,
     FINALIZER,
     Phase,
 )
@@ -138,7 +139,7 @@ def test_component_that_a_finalizer_keeps_holds_no_quota(
     is_deleting: bool, seconds: float, seen: float, expected: Phase
 ) -> None:
     obj = suspending_wrapper("Job")
-    kept = ComponentObject(uid="c-0", deleting=is_deleting)
+    kept = ComponentObject(uid="c-0", deleting=is_deleting, finalizers=("a.b/keep",))
     seen_at = seconds_later(seen)
     after, decision = step(
         obj, objects=[kept], now=seconds_later(seconds), deletion_seen_at=seen_at
@@ -149,6 +150,8 @@ def test_component_that_a_finalizer_keeps_holds_no_quota(
         assert notes == ["No longer waiting for the finalizers of Job job-0"]
         return
     assert notes == []
+    message = condition(after, DELETING_RESOURCES)["message"]
+    assert message == "Waiting for the deletion of Job job-0 (finalizers: a.b/keep)"
     if is_deleting:
         assert decision.deadline == seconds_later(seen + 10)
     else:

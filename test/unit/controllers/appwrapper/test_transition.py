@@ -6,6 +6,7 @@ import pytest
 
 from cfo.api.appwrapper.names import (
     DELETING_RESOURCES,
+    PODS_READY,
     RESOURCES_DEPLOYED,
     UNHEALTHY,
     Phase,
@@ -84,6 +85,7 @@ def test_unowned_object_is_not_a_component() -> None:
     obj, decision = step(obj, objects=[ComponentObject(uid="other", owned=False)])
     assert decision.deletions == []
     assert condition(obj, RESOURCES_DEPLOYED)["status"] == "False"
+    assert condition(obj, PODS_READY)["reason"] == "Failed", "it does not resume any more"
 
 
 def test_failed_components_are_kept_once_from_failure_on() -> None:
