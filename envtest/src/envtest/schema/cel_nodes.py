@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from envtest.schema.cel_frame import CostLimitError, EvaluationError, Frame, Node
 
@@ -18,19 +18,24 @@ __all__ = [
 ]
 
 
+_SCALARS: Final = (bool, int, float, str, bytes)
+
+
 def constant(value: Any) -> Node:
     """Return a constant."""
     return lambda frame: value
 
 
 def presence(operand: Node, name: str) -> Node:
-    """Return ``has(x.name)``."""
+    """Return ``has(x.name)``, which is false for null and scalars, as in cel-go: ``oldObject`` is null on a create."""
 
     def node(frame: Frame) -> Any:
         value = operand(frame)
-        if not isinstance(value, dict):
-            raise EvaluationError("no such overload")
-        return name in value
+        if isinstance(value, dict):
+            return name in value
+        if value is None or isinstance(value, _SCALARS):
+            return False
+        raise EvaluationError("no such overload")
 
     return node
 

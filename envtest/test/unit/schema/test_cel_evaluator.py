@@ -183,3 +183,16 @@ def test_the_cost_of_an_expression_that_the_library_evaluates_is_estimated_by_si
     nested = "a.all(x, a.all(y, optional.of(x).hasValue()))"
     with pytest.raises(CELError, match="cost limit exceeded"):
         cost_of(nested, a=[1] * 101)
+
+
+@pytest.mark.parametrize("value", [None, "s", 1, 1.5, True])
+def test_null_and_scalars_have_no_fields(value: object) -> None:
+    """As in kube-apiserver 1.36, unlike in the library: ``oldObject`` is null on a create."""
+    program = compile_expression("has(self.x) || !has(self.y.z)", {"self": "dyn"})
+    assert program.evaluate({"self": {"y": value}}) is True
+    assert compile_expression("has(self.x)", {"self": "dyn"}).evaluate({"self": value}) is False
+
+
+def test_fields_of_lists_are_an_error() -> None:
+    with pytest.raises(CELError):
+        compile_expression("has(self.x)", {"self": "dyn"}).evaluate({"self": []})
