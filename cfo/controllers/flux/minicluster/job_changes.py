@@ -54,8 +54,13 @@ def missing_pods(job: Mapping[str, Any]) -> int:
         return 0
     if status.get("terminating"):
         return 0
-    existing = int(status.get("active") or 0) + int(status.get("succeeded") or 0)
+    existing = active_count(job) + int(status.get("succeeded") or 0)
     return max(0, int((job.get("spec") or {}).get("parallelism") or 0) - existing)
+
+
+def active_count(job: Mapping[str, Any]) -> int:
+    """Return how many pods of the Job run or wait, according to its status."""
+    return int((job.get("status") or {}).get("active") or 0)
 
 
 def has_failed_pods(job: Mapping[str, Any]) -> bool:

@@ -7,6 +7,7 @@ a reconcile that was interrupted anywhere is continued by the next.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -30,6 +31,7 @@ from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.flux.deletions import is_kept
 from cfo.controllers.flux.job_selection import JOBS
 from cfo.controllers.flux.minicluster.job_changes import (
+    active_count,
     creation_seconds,
     end_condition,
     has_failed_pods,
@@ -171,11 +173,16 @@ class MiniClusterReconciler:
     informers: Informers
     _undeclared: set[str] = field(default_factory=set, init=False)
     """Fields of the status that the CRD lacks, because it is that of the Go operator."""
+    _not_refused: dict[NamespacedName, tuple[str, int | None, int]] = field(
+        default_factory=dict, init=False
+    )
+    """By MiniCluster: uid, failed and missing pods of its Job when the API server last refused none of these."""
 
     async def reconcile(self, request: Request) -> Result:
         """Bring one MiniCluster up to date."""
         cluster = await self.client.get(MINICLUSTER, request)
         if cluster is None:
+            self._not_refused.pop(request, None)
             return Result()
         if is_deleting(cluster):
             unended_remain = is_kept(cluster) and await self._end(cluster)
@@ -384,7 +391,7 @@ class MiniClusterReconciler:
             pods = CLUSTERS.entries(self.informers.pods, key_of(cluster))
         if job is not None and end_condition(job) is None and not is_suspended(job):
             failure = failure_in(pods, (uid_of(job), uid_of(cluster)))
-            failure = failure or await self._missing_pods(cluster, job)
+            failure = failure or await self._missing_pods(cluster, job, pods)
         observed = Observed(
             job=job,
             lead=lead_of(pods, uid_of(job), name_of(cluster)) if job is not None else None,
@@ -412,21 +419,30 @@ class MiniClusterReconciler:
             self.events.event(cluster, kind, reason, message)
         return True
 
-    async def _missing_pods(self, cluster: Object, job: Object) -> PodFailure | None:
+    async def _missing_pods(
+        self, cluster: Object, job: Object, pods: Iterable[Entry]
+    ) -> PodFailure | None:
         """Return that pods of the Job could not be created, and why: its status does not say that.
 
-        The API server is asked once for each number of missing pods; then the condition has the answer. It is asked
-        for the Job, too: the cache does not have its pod template, to which webhooks may have added something. Failed
-        pods that it does not refuse are replaced after a pause.
+        The API server is asked once for each number of missing and failed pods; then the condition has the answer, or
+        it is remembered. It is asked for the Job, too: the cache does not have its pod template, to which webhooks may
+        have added something. Failed pods that it does not refuse are replaced after a pause.
         """
         missing = missing_pods(job)
-        if not missing or creation_seconds(job, self.clock.now()) > 0:
+        if has_failed_pods(job):
+            # While it waits to replace them, the status of a Job counts no active pods.
+            uncounted = len(active_pods(pods, uid_of(job))) - active_count(job)
+            missing -= max(uncounted, 0)
+        if missing <= 0 or creation_seconds(job, self.clock.now()) > 0:
             return None
         subject = f"{missing} of {job['spec']['parallelism']} pods cannot be created"
         known = find_condition((cluster.get("status") or {}).get("conditions"), PODS_READY) or {}
         message = str(known.get("message") or "")
         if known.get("status") == "False" and message.startswith(subject):
             return PodFailure(PODS_MISSING, message)
+        question = (uid_of(job), (job.get("status") or {}).get("failed"), missing)
+        if self._not_refused.get(key_of(cluster)) == question:
+            return None
         refusal = ""
         try:
             stored = await self.client.get(JOB, key_of(job), live=True)
@@ -437,6 +453,7 @@ class MiniClusterReconciler:
         why = f": {refusal}"
         if not refusal:
             if has_failed_pods(job):
+                self._not_refused[key_of(cluster)] = question
                 return None
             why = f". The Events of the Job say why: kubectl describe job -n {key_of(job).namespace} {name_of(job)}"
         return PodFailure(PODS_MISSING, shortened(subject + why, MAX_WHOLE_MESSAGE))

@@ -173,21 +173,35 @@ async def test_refusal_of_pods_is_asked_for_once_and_is_in_the_condition() -> No
     stored["metadata"]["uid"] = "j"
     job = {**stored, "spec": {**stored["spec"], "template": {"spec": {"subdomain": "s"}}}}
     job["status"] = {"startTime": "2026-01-01T00:00:00Z"}
-    failure = await reconciler._missing_pods(cluster, job)
+    failure = await reconciler._missing_pods(cluster, job, [])
     assert failure == PodFailure("PodsMissing", f"2 of 2 pods cannot be created: {refusal}")
     known = {"type": "PodsReady", "status": "False", "message": failure.message}
     cluster["status"] = {"conditions": [known]}
-    assert await reconciler._missing_pods(cluster, job) == failure
+    assert await reconciler._missing_pods(cluster, job, []) == failure
     assert asked == [True]
     job["status"]["active"] = 1
-    fewer = await reconciler._missing_pods(cluster, job)
+    fewer = await reconciler._missing_pods(cluster, job, [])
     assert fewer is not None
     assert fewer.message.startswith("1 of 2 pods")
     assert asked == [True, True]
     job["status"]["failed"] = 1
-    assert await reconciler._missing_pods(cluster, job) == fewer, "also instead of a failed one"
+    assert await reconciler._missing_pods(cluster, job, []) == fewer, "also instead of a failed one"
+    asked.clear()
     is_refused = False
-    assert await reconciler._missing_pods(cluster, job) is None, "the Job replaces it soon"
+    for _ in range(3):
+        assert await reconciler._missing_pods(cluster, job, []) is None, "the Job replaces it soon"
+    assert asked == [True]
+    job["status"]["failed"] = 2
+    assert await reconciler._missing_pods(cluster, job, []) is None
+    assert asked == [True, True]
+    del job["status"]["active"]  # that of a Job that waits to replace a failed pod
+    controller = owner_reference(stored, controller=True)
+    pods = [
+        entry("Pod", {"metadata": {"name": name, "uid": name, "ownerReferences": [controller]}})
+        for name in ("a", "b")
+    ]
+    assert await reconciler._missing_pods(cluster, job, pods) is None
+    assert asked == [True, True]
 
 
 async def test_labels_that_are_removed_by_others_are_not_written_in_a_loop() -> None:
