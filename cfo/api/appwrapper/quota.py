@@ -126,9 +126,16 @@ def required_pod_spec(template: Object, path: str) -> Object:
     spec: Object = pod_template_at(template, path)["spec"]
     if kind_of(template) not in RAY_SPECS:
         return spec
-    additions = _additions_to(template, is_head=_is_head(template, path))
+    is_head = _is_head(template, path)
+    additions = _additions_to(template, is_head=is_head)
     chosen = [addition.container for addition in additions if addition.is_chosen]
-    return {**spec, "containers": [*(spec.get("containers") or ()), *chosen]}
+    required = {**spec, "containers": [*(spec.get("containers") or ()), *chosen]}
+    if (spec.get("resources") or {}).get("limits"):
+        # The requests of all containers, also those that KubeRay adds, are by default the pod's.
+        complete = dict(spec)
+        _add_to_ray_pod(template, complete, is_head=is_head)
+        required["resources"] = with_default_requests(complete)["resources"]
+    return required
 
 
 def _is_head(template: Object, path: str) -> bool:

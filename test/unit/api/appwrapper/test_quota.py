@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from cfo.api.appwrapper.inference import pod_sets_of
+from cfo.api.appwrapper.pod_use import least_use
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.appwrapper.quota import check_added_pods, pods_with_quota, uncounted_additions
 from cfo.api.appwrapper.train_jobs import queue_errors
@@ -391,3 +393,15 @@ def test_other_kinds_are_counted_as_declared() -> None:
     assert containers(pod) == [[HEAD]]
     check_added_pods(pod)
     assert uncounted_additions(pod) == []
+
+
+def test_ray_pods_with_limits_of_the_pod_need_what_the_api_server_lets_them_request() -> None:
+    """By default a pod requests the sum of its containers, also of those that KubeRay adds."""
+    pod = {"spec": {"containers": [{"name": "c"}], "resources": {"limits": {"cpu": "4"}}}}
+    template = ray_cluster(
+        headGroupSpec={"template": pod},
+        workerGroupSpecs=[{"groupName": "g", "replicas": 1, "template": pod}],
+    )
+    head, worker = least_use(template, pod_sets_of({"template": template}))
+    assert head.requests == {"cpu": 1000}
+    assert worker.requests == {"cpu": 50}
