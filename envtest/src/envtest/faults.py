@@ -13,7 +13,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from envtest.auth.attributes import Attributes
@@ -41,6 +41,15 @@ _LISTS: Final = ("verbs", "resources", "namespaces")
 _FLAGS: Final = ("reset", "expired", "torn", "after")
 _TEXTS: Final = ("reason", "message")
 _COUNTS: Final = ("count", "retry_after", "cut_after")
+_DEPENDENCIES: Final = {
+    "reason": ("code",),
+    "message": ("code", "expired"),
+    "retry_after": ("code",),
+    "torn": ("cut_after",),
+    "after": ("latency", "reset", "code", "expired"),
+}
+"""Fields that have an effect only together with one of others."""
+
 _MAX_SHOWN: Final = 100
 
 
@@ -74,7 +83,7 @@ class Fault:
 
     ``injected`` counts how often the rule was injected.
 
-    Raises FaultError if a field has a wrong type or value.
+    Raises FaultError if a field has a wrong type or value, or no effect without another one.
     """
 
     verbs: tuple[str, ...] = ()
@@ -124,6 +133,14 @@ class Fault:
         if not is_error and (not _is_integer(self.code) or self.code != 0):
             allowed = "the code of an HTTP error, 400 to 599, or 0 for none"
             raise FaultError("code", self.code, allowed)
+        self._check_dependencies()
+
+    def _check_dependencies(self) -> None:
+        defaults = {each.name: each.default for each in fields(self)}
+        given = {name for name, default in defaults.items() if getattr(self, name) != default}
+        for name, others in _DEPENDENCIES.items():
+            if name in given and given.isdisjoint(others):
+                raise FaultError(name, getattr(self, name), f"used with {' or '.join(others)}")
 
     def matches(self, attributes: Attributes, now: float) -> bool:
         """Return whether the rule is still active and matches the request."""

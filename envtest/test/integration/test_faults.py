@@ -144,6 +144,11 @@ INVALID_RULES: list[tuple[dict[str, Any], str]] = [
     ({"reset": "yes"}, "reset: 'yes': must be true or false"),
     ({"message": None}, "message: None: must be a string"),
     ({"reason": "x" * 200, "torn": 2}, "torn: 2: must be true or false"),
+    ({"reason": "Conflict"}, "reason: 'Conflict': must be used with code"),
+    ({"message": "no", "reset": True}, "message: 'no': must be used with code or expired"),
+    ({"retry_after": 0, "latency": 1}, "retry_after: 0: must be used with code"),
+    ({"torn": True}, "torn: True: must be used with cut_after"),
+    ({"after": True}, "after: True: must be used with latency or reset or code or expired"),
 ]
 
 
