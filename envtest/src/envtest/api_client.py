@@ -87,12 +87,22 @@ class Watch:
 
 
 def _state_of(obj: Mapping[str, Any]) -> str:
-    """Return kind, name and status of an object, or the message of a Status."""
+    """Return kind, name, status and deletion of an object, or the message of a Status."""
     if obj.get("kind") == "Status":
         return f"Status with message {obj.get('message')!r}"[:_MAX_STATUS]
     name = (obj.get("metadata") or {}).get("name")
     status = json.dumps(obj.get("status"))[:_MAX_STATUS]  # JSON in ASCII is printable
-    return f"{obj.get('kind')} {name!r} with status {status}"
+    return f"{obj.get('kind')} {name!r} with status {status}{_deletion_of(obj)}"
+
+
+def _deletion_of(obj: Mapping[str, Any]) -> str:
+    """Return that an object is being deleted, and which finalizers it waits for; otherwise an empty string."""
+    metadata = obj.get("metadata") or {}
+    if not metadata.get("deletionTimestamp"):
+        return ""
+    finalizers = json.dumps(metadata.get("finalizers") or [])[:_MAX_STATUS]
+    waiting = f" and waits for its finalizers {finalizers}" if metadata.get("finalizers") else ""
+    return f", which is being deleted{waiting}"
 
 
 class Address(Protocol):

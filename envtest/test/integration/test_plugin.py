@@ -145,6 +145,11 @@ async def test_until_waits_for_a_condition(api_client, namespace):
     message = f"no response 404 within 1 s; the last one was 200: ConfigMapList"
     with pytest.raises(TimeoutError, match=message):
         await api_client.until(f"{path}/configmaps", 404, timeout=1)
+    await api_client.post(f"{path}/configmaps", {"metadata": {"name": "b", "finalizers": ["x.y/z"]}})
+    await api_client.delete(f"{path}/configmaps/b")
+    message = "status null, which is being deleted and waits for its finalizers .\"x.y/z\".$"
+    with pytest.raises(TimeoutError, match=message):
+        await api_client.until(f"{path}/configmaps/b", 404, timeout=0.1)
     with pytest.raises(TimeoutError, match="404: Status with message 'configmaps \"a\" not found'"):
         await api_client.until(f"{path}/configmaps/a", timeout=1)
 
