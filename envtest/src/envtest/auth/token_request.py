@@ -21,11 +21,13 @@ from envtest.storage.store import Store
 __all__ = ["request_token"]
 
 _SERVICE_ACCOUNTS: Final = GroupResource("", "serviceaccounts")
+_NODES: Final = GroupResource("", "nodes")
 _BINDABLE: Final = {
-    ("v1", "Pod"): GroupResource("", "pods"),
-    ("v1", "Secret"): GroupResource("", "secrets"),
-    ("v1", "Node"): GroupResource("", "nodes"),
+    "Pod": GroupResource("", "pods"),
+    "Secret": GroupResource("", "secrets"),
+    "Node": _NODES,
 }
+"""The kinds of the core group that a token can be bound to."""
 _DEFAULT_SECONDS: Final = 3600
 _MIN_SECONDS: Final = 600
 _MAX_SECONDS: Final = 1 << 32
@@ -100,6 +102,14 @@ def _errors(seconds: int) -> list[FieldError]:
     return []
 
 
+def _group_version(api_version: str) -> tuple[str, str]:
+    """Return the group and the version of an ``apiVersion``; both are empty if it is malformed."""
+    if api_version.count("/") > 1:
+        return "", ""
+    group, _, version = api_version.rpartition("/")
+    return group, version
+
+
 def _bound_objects(
     store: Store, ctx: RequestContext, reference: dict[str, Any] | None
 ) -> tuple[BoundObject | None, BoundObject | None]:
@@ -107,12 +117,14 @@ def _bound_objects(
         return None, None
     api_version = reference.get("apiVersion", "")
     kind = reference.get("kind", "")
-    resource = _BINDABLE.get((api_version, kind))
+    group, version = _group_version(api_version)
+    resource = _BINDABLE.get(kind) if group == "" else None  # any version of the group
     if resource is None:
-        group, _, version = api_version.rpartition("/")
         group_version_kind = f"{group}/{version}, Kind={kind}"
         raise bad_request(f"cannot bind token to object of type {group_version_kind}")
     name = reference.get("name", "")
+    if not name:
+        raise bad_request("Name parameter required.")
     namespace = "" if kind == "Node" else ctx.namespace
     record = store.get(resource, namespace, name)
     if record is None:
@@ -133,7 +145,7 @@ def _bound_objects(
                 "different serviceaccount name."
             )
             raise bad_request(why)
-        node_record = store.get(_BINDABLE["v1", "Node"], "", spec.get("nodeName", ""))
+        node_record = store.get(_NODES, "", spec.get("nodeName", ""))
         node = (
             BoundObject("node", node_record.name, node_record.uid)
             if node_record is not None

@@ -267,6 +267,13 @@ def test_token_can_be_bound_to_a_pod_of_the_account(
             400,
             "cannot bind token to object of type apps/v1, Kind=X",
         ),
+        (
+            {"boundObjectRef": {"apiVersion": "apps/v1", "kind": "Pod", "name": "no"}},
+            400,
+            "cannot bind token to object of type apps/v1, Kind=Pod",
+        ),
+        ({"boundObjectRef": {"kind": "Node", "name": "no"}}, 404, 'nodes "no" not found'),
+        ({"boundObjectRef": {"kind": "Pod"}}, 400, "Name parameter required."),
     ],
 )
 def test_invalid_token_requests_are_rejected(
