@@ -70,6 +70,11 @@ async def test_workloads_and_pods_cause_warnings(api: APIClient) -> None:
     answer = await api.post("/apis/apps/v1/namespaces/default/deployments", deployment)
     assert (answer.code, warnings_of(answer)) == (201, [text])
 
+    await select(api, enforce="baseline", enforce_version="v1.29", warn=None, warn_version=None)
+    deployment["metadata"] = {"name": "e"}
+    answer = await api.post("/apis/apps/v1/namespaces/default/deployments", deployment)
+    assert warnings_of(answer) == [text.replace("v1.30", "v1.29")], "as with enforce"
+
 
 async def test_stricter_level_reports_existing_pods(api: APIClient) -> None:
     for name, spec in (("a", {"hostPID": True}), ("b", {"hostPID": True}), ("c", {})):

@@ -1,8 +1,9 @@
 """PodSecurity: enforces the Pod Security Standards that the labels of a namespace select.
 
 Follows ``k8s.io/pod-security-admission/admission``: pods that violate the level ``enforce`` are rejected; pods, and
-objects that contain a pod template, cause warnings if they violate the level ``warn``. A stricter level of a namespace
-causes warnings about its existing pods. The level ``audit`` only affects audit events, which have no annotations here.
+objects that contain a pod template, cause warnings if they violate the level ``warn``, which is that of ``enforce``
+without a label. A stricter level of a namespace causes warnings about its existing pods. The level ``audit`` only
+affects audit events, which have no annotations here.
 """
 
 from __future__ import annotations
@@ -54,7 +55,12 @@ class _Policy(NamedTuple):
     def of(cls, labels: Mapping[str, str]) -> _Policy:
         errors: list[FieldError] = []
         modes = {mode: _level_of(labels, mode, errors) for mode in ("enforce", "audit", "warn")}
-        return cls(modes["enforce"], modes["warn"], tuple(errors))
+        enforce = modes["enforce"]
+        warn = modes["warn"]
+        if labels.get(_PREFIX + "enforce") in LEVELS and _PREFIX + "warn" not in labels:
+            has_version = _PREFIX + "warn-version" in labels
+            warn = Level(enforce.name, warn.version if has_version else enforce.version)
+        return cls(enforce, warn, tuple(errors))
 
 
 def _level_of(labels: Mapping[str, str], mode: str, errors: list[FieldError]) -> Level:
