@@ -13,12 +13,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
+from itertools import islice
 from typing import Any
 
 from envtest.schema.cel_evaluator import Evaluator, Implementations, prepare_evaluator
 from envtest.schema.cel_frame import CostLimitError
 from envtest.schema.cel_lists import plain_lists
 from envtest.schema.cel_macros import COST_EXCEEDED, COST_LIMIT, begin_evaluation
+from envtest.schema.cel_tokens import quoted_fields
 from envtest.schema.cel_workload import Workload, workload
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "CELError",
     "CELType",
     "Program",
+    "check_syntax",
     "compile_expression",
 ]
 
@@ -455,6 +458,30 @@ def _compile_message(message: str, expression: str) -> str:
     ]
     problems = [_ARGUMENT_TYPES.sub(_cel_go_argument_types, each, count=1) for each in problems]
     return "\n".join([problems[0], *(each for each in problems[1:] if "'*error*'" not in each)])
+
+
+_MAX_SYNTAX_ERRORS = 10
+_MAX_LINE = 16_384
+"""The longest line that cel-go shows in an error."""
+
+
+def check_syntax(expression: str) -> None:
+    """Refuse fields in backticks, which kube-apiserver does not enable. Raises :class:`CELCompileError`."""
+    if "`" not in expression:
+        return
+    positions = islice(quoted_fields(expression), _MAX_SYNTAX_ERRORS)
+    problems = [_unsupported(expression, position) for position in positions]
+    if problems:
+        raise CELCompileError("\n".join(problems))
+
+
+def _unsupported(expression: str, position: int) -> str:
+    """Return cel-go's error about a backtick."""
+    before = expression[:position].split("\n")
+    line = expression.split("\n")[len(before) - 1]
+    column = len(before[-1])
+    error = f"ERROR: <input>:{len(before)}:{column + 1}: unsupported syntax: '`'"
+    return error if len(line) > _MAX_LINE else f"{error}\n | {line}\n | {'.' * column}^"
 
 
 def type_check(

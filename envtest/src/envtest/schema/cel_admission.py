@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from envtest.schema.cel import CELCompileError, CELType
+from envtest.schema.cel import CELCompileError, CELType, check_syntax
 from envtest.schema.cel_literals import check_literals
 from envtest.schema.cel_messages import Literals, parse
 from envtest.schema.cel_types import TYPE_NAME, check_types
@@ -138,6 +138,7 @@ def check_expression(
     if len(source) > _MAX_LENGTH:
         why = f"expression code point size exceeds limit: size: {len(source)}, limit {_MAX_LENGTH}"
         raise CELCompileError(f"ERROR: <input>:1:1: {why}")
+    check_syntax(source)
     literals = parse(source) if patches else Literals(source, source, {}, {})
     schemas = {"request": _REQUEST, "namespaceObject": _NAMESPACE, **(types or {})}
     if variables is not None:

@@ -29,6 +29,7 @@ from envtest.schema.cel import (
     CELError,
     CELType,
     Program,
+    check_syntax,
     compile_expression,
 )
 from envtest.schema.cel_cost import estimate_cost
@@ -442,6 +443,7 @@ def _compile(source: str, node: _Node, expected: CELType) -> tuple[Program | Non
         variables["oldSelf"] = kind
         text = source
     try:
+        check_syntax(given)
         if node.has_optional_old and "bind" in source:
             # kube-apiserver does not have the macro that is used here; without it, a rule cannot use it either.
             unbound = {"oldSelf": "dyn"}

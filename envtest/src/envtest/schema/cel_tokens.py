@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-__all__ = ["Token", "tokens"]
+__all__ = ["Token", "quoted_fields", "tokens"]
 
 _TOKEN: Final = re.compile(
     r"(?P<skip>\s+|//[^\n]*)"
@@ -19,6 +19,8 @@ _TOKEN: Final = re.compile(
 _RAW: Final = re.compile(
     r"(?:[bB][rR]|[rR][bB]?)(?:\"{3}.*?\"{3}|'{3}.*?'{3}|\"[^\"\n]*\"|'[^'\n]*')", re.DOTALL
 )
+
+_QUOTED_NAME: Final = re.compile(r"`[\w./ -]+`", re.ASCII)
 
 
 class Token(NamedTuple):
@@ -43,3 +45,13 @@ def tokens(source: str) -> Iterator[Token]:
                 match.start(), match.end(), groups.get("word") or "", groups.get("mark") or ""
             )
         position = match.end()
+
+
+def quoted_fields(source: str) -> Iterator[int]:
+    """Yield the positions of the names in backticks that an expression selects: a.`b`, a.?`b`."""
+    previous = ""
+    for token in tokens(source):
+        is_selected = previous in (".", ".?")
+        if is_selected and token.mark == "`" and _QUOTED_NAME.match(source, token.start):
+            yield token.start
+        previous = ".?" if previous == "." and token.mark == "?" else token.mark

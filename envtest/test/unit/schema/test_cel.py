@@ -350,6 +350,7 @@ def test_rule_with_correct_types_compiles(rule: str) -> None:
             "ERROR: <input>:1:29: undefined field 'other'\n",
         ),
         ("self.text == null || self.share == 1", "applied to '(string, null)'"),
+        ("self.`text` == 'a'", "1:6: unsupported syntax: '`'"),
         (
             "string({'a': 'b'}) == ''",
             "1:7: found no matching overload for 'string' applied to '(map(string, string))'",

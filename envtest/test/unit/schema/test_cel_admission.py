@@ -49,6 +49,8 @@ def test_type_of_expression(expression: str, kind: str) -> None:
     ("expression", "error"),
     [
         ("request.verb", "1:8: undefined field 'verb'"),
+        ("object.`a-b` == 'x' && 1 == 'a'", "1:8: unsupported syntax: '`'\n | object.`a-b`"),
+        ("'`' == '`' &&\n has(object.?`a`.`b`)", "2:14: unsupported syntax: '`'"),
         ("request.operation == 1", "no matching overload for '_==_'"),
         ("namespaceObject.metadata.uid", "undefined field 'uid'"),
         ("variables.other", "undefined field 'other'"),
