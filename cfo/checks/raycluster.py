@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -50,6 +51,9 @@ from cfo.runtime.objects import new_object
 from cfo.runtime.webhook import owner_of
 
 _NOT_CALLED: Final = "failed calling webhook"
+_OWN_REFUSAL: Final = re.compile(
+    r'^admission webhook "[mv]raycluster\.ray\.openshift\.ai" denied the request'
+)
 
 _MAX_CLASSES: Final = 200
 """Characters of the names of IngressClasses in a finding."""
@@ -175,6 +179,12 @@ def check_admission(
         )
     elif "namespaces" in admission.error and admission.error.endswith("not found"):
         yield skip(f"no dry run: {admission.error}")
+    elif _OWN_REFUSAL.search(admission.error):
+        yield warn(
+            f"the operator's webhook refused a valid RayCluster: {admission.error}",
+            "see the check webhooks, because webhooks of the operator may be missing or narrowed; while it is "
+            "restarted with other settings, wait until all replicas have them, and try again",
+        )
     elif admission.error:
         yield warn(
             f"a valid RayCluster was refused: {admission.error}", "another policy may refuse it"
@@ -183,7 +193,9 @@ def check_admission(
         is_served_elsewhere = configuration.webhook.enabled is False
         yield fail(
             "the mutating webhook was not called for a RayCluster (dry run)",
-            SERVED_ELSEWHERE if is_served_elsewhere else APPLY,
+            SERVED_ELSEWHERE
+            if is_served_elsewhere
+            else f"see the check webhooks; if it finds nothing, {APPLY}",
         )
     else:
         yield ok("a RayCluster passes through the webhooks (dry run)")

@@ -288,6 +288,7 @@ async def check_running_operator(environment: Environment, admin: Path) -> None:
         assert (
             found["operator"][0][0] == found["configuration"][0][0] == found["domain"][0][0] == "ok"
         )
+        await check_narrowed_webhook(environment, admin)
         assert registry.get_sample_value("cfo_configuration_changed") == 0
 
         async def notices(reason: str, text: str, value: int) -> None:
@@ -314,6 +315,38 @@ async def check_running_operator(environment: Environment, admin: Path) -> None:
         served = await environment.client.list(MUTATING_WEBHOOK_CONFIGURATION, live=True)
     await write_configuration(environment)
     await check_killed_operator(environment, admin, served)
+
+
+async def check_narrowed_webhook(environment: Environment, admin: Path) -> None:
+    """A webhook with a selector that manifests do not have, so only a patch removes it."""
+    gitops = environment.client.with_field_manager("gitops")
+    name = "codeflare-operator-mutating-webhook-configuration"
+    key = NamespacedName("", name)
+    webhook = {
+        "name": "mraycluster.ray.openshift.ai",
+        "namespaceSelector": {"matchLabels": {"team": "a"}},
+    }
+    await gitops.patch(
+        MUTATING_WEBHOOK_CONFIGURATION, key, {"webhooks": [webhook]}, PatchType.STRATEGIC
+    )
+    command = ["doctor", "-n", NAMESPACE, "--kubeconfig", str(admin), "-o", "json"]
+    result = await anyio.to_thread.run_sync(
+        lambda: CliRunner().invoke(cli, command, prog_name="cfo")
+    )
+    checked = json.loads(result.stdout)["checks"]
+    (narrowed,) = [each for each in checked if each["status"] == "fail"]
+    assert narrowed["message"].startswith(
+        f"{name}: objects bypass mraycluster.ray.openshift.ai: its namespaceSelector team=a depends on a label"
+    )
+    (admission,) = [each for each in checked if each["check"] == "admission"]
+    assert admission["message"].startswith("the operator's webhook refused a valid RayCluster: ")
+    remedy = shlex.split(narrowed["remedy"])
+    assert remedy[:5] == ["kubectl", "patch", "mutatingwebhookconfiguration", name, "-p"]
+    await gitops.patch(
+        MUTATING_WEBHOOK_CONFIGURATION, key, json.loads(remedy[5]), PatchType.STRATEGIC
+    )
+    code, found = await doctor(admin)
+    assert code == 0, found
 
 
 async def check_killed_operator(

@@ -352,6 +352,7 @@ def check_webhooks(
                 )
         if missing:
             yield fail(f"{fact.name} lacks {', '.join(missing)}", repair)
+        yield from _narrowed_findings(fact, repair)
         for service, ready in fact.services.items():
             if service.namespace == unserved:
                 yield fail(
@@ -375,10 +376,26 @@ def check_webhooks(
             )
             continue
         leads_here = any(service.namespace == unserved for service in fact.services)
-        if not missing and not leads_here and all(fact.services.values()):
+        if not missing and not fact.narrowed and not leads_here and all(fact.services.values()):
             targets = [str(service) for service in fact.services]
             targets += _servers(fact.urls)
             yield ok(f"{fact.name} leads to {', '.join(targets) or 'nothing'}")
+
+
+def _narrowed_findings(fact: WebhookConfigurationFacts, repair: str) -> Iterator[Finding]:
+    """Yield the settings with which objects bypass webhooks; ``repair`` restores the settings of the manifests."""
+    stored: dict[str, dict[str, Any]] = {}
+    for webhook in fact.narrowed:
+        if webhook.is_stored:
+            stored.setdefault(webhook.name, {"name": webhook.name})[webhook.setting] = None
+    patch = json.dumps({"webhooks": list(stored.values())})
+    remove = f"kubectl patch {fact.kind.lower()} {fact.name} -p {shlex.quote(patch)}"
+    for webhook in fact.narrowed:
+        finding = warn if webhook.is_fixed else fail
+        yield finding(
+            f"{fact.name}: objects bypass {webhook.name}: {webhook.reason}",
+            remove if webhook.is_stored else repair,
+        )
 
 
 def _remedy_for_unready(service: NamespacedName, namespace: str, *, is_outside: bool) -> str:

@@ -7,7 +7,7 @@ They raise the errors of :class:`cfo.runtime.Client`, for example :class:`cfo.ru
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -53,6 +53,7 @@ from cfo.runtime import (
 from cfo.runtime.client import APIRequest
 from cfo.runtime.objects import LEASE
 from cfo.runtime.webhook import mark_of, owner_of
+from cfo.runtime.webhook.coverage import gaps_of, namespace_selector
 from cfo.version import CONFIG_MAP_NAME
 
 _ENDPOINT_SLICE: Final = GVK("discovery.k8s.io", "v1", "EndpointSlice")
@@ -167,9 +168,23 @@ def outside_operator(installation: Installation, now: datetime) -> OutsideOperat
     return OutsideOperator(holder, time_of(path(installation.lease, "spec", "acquireTime")))
 
 
+class NarrowedWebhook(NamedTuple):
+    """A webhook that objects bypass, because of a ``setting`` that the manifests do not have so, for a ``reason``.
+
+    ``is_stored``: the manifests do not name the setting, so to apply them leaves it as it is. ``is_fixed``: it is a
+    choice of namespaces that no tenant can change.
+    """
+
+    name: str
+    setting: str
+    reason: str
+    is_stored: bool
+    is_fixed: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class WebhookConfigurationFacts:
-    """One webhook configuration: its webhooks by name, and the missing ones.
+    """One webhook configuration of a ``kind``: its webhooks by name, the missing ones, and those that objects bypass.
 
     ``services`` maps the Services of the webhooks to the number of ready endpoints, ``None`` if the Service does not
     exist; ``deleted_namespaces`` are the namespaces of Services that do not exist either. ``urls`` are the addresses of
@@ -181,6 +196,8 @@ class WebhookConfigurationFacts:
     name: str
     exists: bool
     missing: tuple[str, ...] = ()
+    narrowed: tuple[NarrowedWebhook, ...] = ()
+    kind: str = ""
     services: Mapping[NamespacedName, int | None] = field(default_factory=dict)
     deleted_namespaces: frozenset[str] = frozenset()
     urls: tuple[str, ...] = ()
@@ -340,10 +357,10 @@ async def read_webhooks(
     client: Client, installation: Installation
 ) -> list[WebhookConfigurationFacts]:
     """Read the webhook configurations, and the endpoints of their Services."""
-    expected: dict[str, set[str]] = {}
+    expected: dict[str, dict[str, Object]] = {}
     manifests = operator.webhook_configurations(installation.namespace, installation.configuration)
     for manifest in manifests:
-        expected[manifest["kind"]] = {webhook["name"] for webhook in manifest["webhooks"]}
+        expected[manifest["kind"]] = {webhook["name"]: webhook for webhook in manifest["webhooks"]}
     found: list[WebhookConfigurationFacts] = []
     for kind, name in installation.configuration.webhook.configurations:
         obj = await client.get(kind, NamespacedName("", name), live=True)
@@ -352,11 +369,15 @@ async def read_webhooks(
             continue
         webhooks = obj.get("webhooks") or []
         names = {str(webhook.get("name")) for webhook in webhooks}
-        missing = expected.get(kind.kind, set()) - names
+        wanted = expected.get(kind.kind, {})
+        missing = wanted.keys() - names
+        narrowed: list[NarrowedWebhook] = []
         keys: set[NamespacedName] = set()
         urls: set[str] = set()
         bundles: dict[bytes, None] = {}
         for webhook in webhooks:
+            if webhook["name"] in wanted:
+                narrowed += narrowed_settings(webhook, wanted[webhook["name"]])
             config = webhook.get("clientConfig") or {}
             service = config.get("service")
             if service:
@@ -373,6 +394,8 @@ async def read_webhooks(
                 name,
                 exists=True,
                 missing=tuple(sorted(missing)),
+                narrowed=tuple(narrowed),
+                kind=kind.kind,
                 services=services,
                 deleted_namespaces=frozenset(
                     [each for each in unserved if not await has_namespace(client, each)]
@@ -385,6 +408,20 @@ async def read_webhooks(
             )
         )
     return found
+
+
+def narrowed_settings(webhook: Object, wanted: Object) -> Iterator[NarrowedWebhook]:
+    """Yield the settings with which objects bypass ``webhook``, which is ``wanted`` in the manifests."""
+    name = str(webhook["name"])
+    settings: set[str] = set()
+    for gap in gaps_of(webhook, wanted):
+        settings.add(gap.setting)
+        yield NarrowedWebhook(name, gap.setting, gap.reason, gap.setting not in wanted)
+    if webhook.get("namespaceSelector") and "namespaceSelector" not in settings:
+        reason = (
+            f"its namespaceSelector selects only the namespaces with {namespace_selector(webhook)}"
+        )
+        yield NarrowedWebhook(name, "namespaceSelector", reason, is_stored=True, is_fixed=True)
 
 
 async def _read_lease(client: Client, lease: NamespacedName | None) -> Object | None:

@@ -33,7 +33,6 @@ from cfo.runtime import (
     Clock,
     Event,
     Informer,
-    LabelSelector,
     Object,
     Request,
     find_condition,
@@ -43,11 +42,11 @@ from cfo.runtime import (
     rfc3339,
 )
 from cfo.runtime.objects import NAMESPACE, VALIDATING_WEBHOOK_CONFIGURATION, parse_time
+from cfo.runtime.webhook.coverage import NAME_LABEL, gaps_of, namespace_selector
 
 _log = structlog.get_logger("cfo.controllers.appwrapper.admission")
 
 _PATH: Final = "/validate-workload-codeflare-dev-v1beta2-appwrapper"
-_RESOURCE: Final = "appwrappers"
 _SETTINGS: Final = (
     "failurePolicy",
     "namespaceSelector",
@@ -56,8 +55,17 @@ _SETTINGS: Final = (
     "matchPolicy",
     "rules",
 )
-_NAME_LABEL: Final = "kubernetes.io/metadata.name"
-_OLM_PREFIX: Final = "olm.operatorgroup.uid/"
+_CREATIONS: Final = {
+    "rules": [
+        {
+            "apiGroups": [APPWRAPPER.group],
+            "apiVersions": [APPWRAPPER.version],
+            "operations": ["CREATE"],
+            "resources": ["appwrappers"],
+        }
+    ]
+}
+"""The webhook that the operator needs: all new AppWrappers."""
 
 _MAX_PROBLEMS: Final = 5
 _DIGEST: Final = "sha256:"
@@ -256,32 +264,18 @@ def _settings_of(webhook: Mapping[str, Any]) -> dict[str, Any]:
 def obstacle_of(webhook: Mapping[str, Any]) -> str:
     """Return why AppWrappers can bypass ``webhook`` in the namespaces that it selects; empty if they cannot.
 
-    A namespaceSelector is allowed if no tenant can change what it selects: it may only use the label with the name of
-    the namespace, which API servers set, and the label of an OperatorGroup, with which OLM marks the namespaces for
-    which an operator is installed. AppWrappers in other namespaces are not validated.
+    The namespaceSelectors that :func:`.gaps_of` allows are no obstacle: AppWrappers in other namespaces are not
+    validated.
     """
-    if webhook.get("failurePolicy", "Fail") != "Fail":
-        return "its failurePolicy is not Fail"
-    for name in ("objectSelector", "matchConditions"):
-        if webhook.get(name):
-            return f"its {name} can exclude AppWrappers"
-    try:
-        requirements = _selector(webhook).requirements
-    except ValueError as error:
-        return f"its namespaceSelector is invalid: {error}"
-    for requirement in requirements:
-        of_group = requirement.key.startswith(_OLM_PREFIX)
-        selects = requirement.operator in ("In", "Exists")
-        if requirement.key != _NAME_LABEL and not (of_group and selects):
-            return f"its namespaceSelector {requirement} depends on a label that can change without a trace"
-    if not any(map(_matches_creations, webhook.get("rules") or ())):
-        return "its rules do not match all new AppWrappers"
-    return ""
+    gap = next(gaps_of(webhook, _CREATIONS), None)
+    return gap.reason if gap is not None else ""
 
 
 def depends_on_labels(webhook: Mapping[str, Any]) -> bool:
     """Return whether the Namespace must be read to know whether ``webhook`` selects it."""
-    return any(requirement.key != _NAME_LABEL for requirement in _selector(webhook).requirements)
+    return any(
+        requirement.key != NAME_LABEL for requirement in namespace_selector(webhook).requirements
+    )
 
 
 def selected_since(webhook: Mapping[str, Any], namespace: Object) -> datetime | None:
@@ -290,11 +284,11 @@ def selected_since(webhook: Mapping[str, Any], namespace: Object) -> datetime | 
     A namespace of which only the name is known has been selected forever.
     """
     metadata = namespace["metadata"]
-    selector = _selector(webhook)
-    labels = {**(metadata.get("labels") or {}), _NAME_LABEL: metadata["name"]}
+    selector = namespace_selector(webhook)
+    labels = {**(metadata.get("labels") or {}), NAME_LABEL: metadata["name"]}
     if not selector.matches(labels):
         return None
-    keys = {f"f:{requirement.key}" for requirement in selector.requirements} - {f"f:{_NAME_LABEL}"}
+    keys = {f"f:{requirement.key}" for requirement in selector.requirements} - {f"f:{NAME_LABEL}"}
     times = [
         entry.get("time")
         for entry in metadata.get("managedFields") or ()
@@ -324,23 +318,6 @@ def registered_since(configuration: Mapping[str, Any]) -> datetime:
 def _latest(times: list[str | None], default: datetime) -> datetime:
     known = [parse_time(time) for time in times if time]
     return max(known, default=default)
-
-
-def _selector(webhook: Mapping[str, Any]) -> LabelSelector:
-    return LabelSelector.of(webhook.get("namespaceSelector") or None)
-
-
-def _matches_creations(rule: Mapping[str, Any]) -> bool:
-    def has(key: str, *values: str) -> bool:
-        return any(value in values for value in rule.get(key) or ())
-
-    return (
-        has("apiGroups", APPWRAPPER.group, "*")
-        and has("apiVersions", APPWRAPPER.version, "*")
-        and has("operations", "CREATE", "*")
-        and has("resources", _RESOURCE, "*", "*/*")
-        and rule.get("scope", "*") in ("*", "Namespaced")
-    )
 
 
 def _owns_settings(fields: Mapping[str, Any]) -> bool:

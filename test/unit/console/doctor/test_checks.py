@@ -17,12 +17,13 @@ from cfo.console.doctor.facts import (
     Installation,
     WebhookConfigurationFacts,
     is_go_deployment,
+    narrowed_settings,
 )
 from cfo.console.doctor.other_operators import OtherOperator
 from cfo.console.doctor.permissions import PermissionFacts
 from cfo.manifests.names import DEPLOYMENT, IMAGE_REPOSITORY
 from cfo.manifests.overlays import CERTIFICATE
-from cfo.operator import WEBHOOK_SECRET_NAME
+from cfo.operator import WEBHOOK_SECRET_NAME, webhook_configurations
 from cfo.runtime import NamespacedName, Object, Rule
 from cfo.version import CONFIG_MAP_NAME
 from test.support.certificates import create_ca, create_certificate
@@ -598,6 +599,42 @@ def test_webhooks_lead_to_ready_endpoints(
     facts: list[WebhookConfigurationFacts], expected: list[str]
 ) -> None:
     assert states(checks.check_webhooks(facts, NOW)) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected", "remedy"),
+    [
+        ({}, [], ""),
+        ({"failurePolicy": "Ignore"}, ["fail"], "apply the manifests"),
+        ({"matchPolicy": "Exact"}, ["fail"], "apply the manifests"),
+        ({"rules": []}, ["fail", "fail"], "apply the manifests"),
+        ({"objectSelector": {"matchLabels": {"a": "b"}}}, ["fail"], "kubectl patch"),
+        ({"matchConditions": [{"name": "a", "expression": "b"}]}, ["fail"], "kubectl patch"),
+        ({"namespaceSelector": {"matchLabels": {"a": "b"}}}, ["fail"], "kubectl patch"),
+        (
+            {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "a"}}},
+            ["warn"],
+            "kubectl patch",
+        ),
+    ],
+)
+def test_settings_with_which_objects_bypass_a_webhook_are_named(
+    changes: Object, expected: list[str], remedy: str
+) -> None:
+    """The manifests restore their own settings; what only another client has set has to be removed."""
+    for configuration in webhook_configurations("ops"):
+        for wanted in configuration["webhooks"]:
+            narrowed = [*narrowed_settings({**wanted, **changes}, wanted)]
+            found = [
+                each
+                for each in checks.check_webhooks([webhooks(narrowed=tuple(narrowed))], NOW)
+                if each.status != "ok"
+            ]
+            if wanted["name"] == "vraycluster.ray.openshift.ai":
+                assert states(found) == expected
+                assert all(each.remedy.startswith(remedy) for each in found)
+            if not changes:
+                assert not narrowed
 
 
 def test_webhooks_of_the_go_operator_are_no_failure() -> None:

@@ -126,14 +126,17 @@ def test_narrowed_registrations_do_not_validate_creations(changes: dict[str, Any
         ({"failurePolicy": "Ignore"}, "its failurePolicy is not Fail"),
         (
             {"objectSelector": {"matchLabels": {"a": "b"}}},
-            "its objectSelector can exclude AppWrappers",
+            "its objectSelector can exclude objects",
         ),
-        ({"matchConditions": [{"name": "a"}]}, "its matchConditions can exclude AppWrappers"),
+        ({"matchConditions": [{"name": "a"}]}, "its matchConditions can exclude objects"),
         (
             {"namespaceSelector": {"matchLabels": {"a": "b"}}},
             "its namespaceSelector a=b depends on a label that can",
         ),
-        ({"rules": []}, "its rules do not match all new AppWrappers"),
+        (
+            {"rules": []},
+            "its rules do not match every CREATE of appwrappers.workload.codeflare.dev",
+        ),
     ],
 )
 def test_obstacle_names_the_setting(changes: dict[str, Any], reason: str) -> None:
