@@ -198,6 +198,7 @@ class Reflector:
             self._accept_watch = JSON
 
         self._backoff = Backoff(clock, self._options.random)
+        self._expirations = Backoff(clock, self._options.random)
         self._version = ""
         self._use_quorum = True
         self._must_check_position = False
@@ -256,10 +257,11 @@ class Reflector:
             self.state = ReflectorState.LISTING
             _log.info("Watch expired, listing again", resource=self._name, cause=error.message)
             # Expiring is normal after a pause, but a list that expires again at once would load the server.
-            is_repeated = not self._backoff.has_recovered
-            self._backoff.record_failure()
+            # Other failures do not count: after a restart of the server, the list must not wait for their back-off.
+            is_repeated = not self._expirations.has_recovered
+            self._expirations.record_failure()
             if is_repeated:
-                await self._clock.sleep(self._backoff.delay(error.retry_after))
+                await self._clock.sleep(self._expirations.delay(error.retry_after))
         except APIError as error:
             await self._back_off(error)
         except (TransportError, BrokenStreamError) as error:
@@ -293,6 +295,9 @@ class Reflector:
         # Another failure does not show that the permission was granted.
         self.forbidden = was_forbidden or is_forbidden
         self._on_change()
+        if is_forbidden and not was_forbidden:
+            # The server responds again: while it starts, it denies everything until it has read the roles.
+            self._backoff = Backoff(self._clock, self._options.random)
         self._backoff.record_failure()
         retry_after = error.retry_after if isinstance(error, APIError) else None
         delay = self._backoff.delay(retry_after)

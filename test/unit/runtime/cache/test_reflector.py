@@ -531,6 +531,24 @@ async def test_watch_response_410_relists_and_backs_off_when_repeated() -> None:
         assert harness.clock.sleeps == [1.6]
 
 
+async def test_restarted_server_is_listed_without_the_long_back_off_of_its_absence() -> None:
+    """While it starts, it denies everything until it has read the roles; then the old version is too old."""
+    async with running_reflector() as (server, harness):
+        unavailable = error_response(503, "ServiceUnavailable", "the server is shutting down")
+        forbidden = error_response(403, "Forbidden", "rayclusters is forbidden")
+        server.respond_with(
+            list_response(9),
+            unavailable,
+            unavailable,
+            unavailable,
+            forbidden,
+            error_response(410, "Expired", "too old"),
+            list_response(30, ray_cluster("a", 25)),
+        )
+        await harness.wait_for_version("a", 25)
+        assert harness.clock.sleeps == [0.8, 1.6, 3.2, 0.8]
+
+
 async def test_other_error_event_relists_after_backoff() -> None:
     async with running_reflector() as (server, harness):
         server.respond_with(list_response(9))
