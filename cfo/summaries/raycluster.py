@@ -22,6 +22,8 @@ from cfo.api.raycluster.conditions import (
     HOST_TOO_LONG,
     LASTING_REASONS,
     MISSING_ROLE,
+    MUTUAL_TLS,
+    NOT_INJECTED,
 )
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import CLUSTER_LABEL, RAY_CLUSTER, ignored_name, label_value
@@ -161,7 +163,7 @@ def _summarize(cluster: Object, related: Related) -> Summary:
         problems += hung_pods(related.pods or (), related.now)
         problems += _ended_problems(cluster, related)
     if level is Level.OK and state == "ready":
-        problems += _protection_problems(related, actor)
+        problems += _protection_problems(cluster, related, actor)
     problems += _route_problems(related.children)
     problems += _certificate_problems(facts, related, actor)
     problems += _lasting_problems(cluster)
@@ -436,8 +438,15 @@ def _status_problems(cluster: Object, state: str) -> Iterator[Problem]:
         )
 
 
-def _protection_problems(related: Related, actor: Actor) -> Iterator[Problem]:
+def _protection_problems(cluster: Object, related: Related, actor: Actor) -> Iterator[Problem]:
     """Yield what should protect a running RayCluster, and is missing."""
+    mutual_tls = condition_of(conditions_of(cluster), MUTUAL_TLS)
+    if mutual_tls is not None and mutual_tls.reason == NOT_INJECTED:
+        yield Problem(
+            "No mutual TLS protects the RayCluster, because it was created while the operator's webhook was not called "
+            "or mutual TLS was disabled",
+            "create the RayCluster again: existing pod templates are not changed",
+        )
     policies = related.children.get(NETWORK_POLICY)
     if policies is not None and not policies and actor is Actor.OPERATOR:
         yield Problem(

@@ -14,6 +14,8 @@ NETWORK_POLICIES: Final = "ray.openshift.ai/NetworkPolicies"
 CONDITION_TYPES: Final = frozenset({EXPOSED, MUTUAL_TLS, NETWORK_POLICIES})
 
 HOST_TOO_LONG: Final = "HostTooLong"
+NOT_INJECTED: Final = "NotInjected"
+"""The webhook did not add mutual TLS to a RayCluster, although it is enabled."""
 MISSING_ROLE: Final = "MissingRole"
 """The operator lacks an optional role; it is the cause of other problems, so it precedes them."""
 

@@ -25,6 +25,7 @@ from cfo.api.raycluster.conditions import (
     MISSING_ROLE,
     MUTUAL_TLS,
     NETWORK_POLICIES,
+    NOT_INJECTED,
 )
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import RAY_CLUSTER
@@ -149,9 +150,11 @@ def _mutual_tls(
 ) -> Object:
     if actor is not Actor.OPERATOR and not facts.has_injected_tls:
         return _condition(MUTUAL_TLS, _BY[actor], f"{actor.value} provides mutual TLS")
+    if not facts.has_injected_tls and is_enabled:
+        return _condition(MUTUAL_TLS, NOT_INJECTED, "The RayCluster was created without it")
     if not facts.has_injected_tls:
-        cause = "was created without it" if is_enabled else "has none: kuberay.mTLSEnabled is false"
-        return _condition(MUTUAL_TLS, "NotInjected", f"The RayCluster {cause}")
+        message = "The RayCluster has none: kuberay.mTLSEnabled is false"
+        return _condition(MUTUAL_TLS, "Disabled", message)
     name = facts.names.ca_secret
     secret = next((item for item in secrets if name_of(item) == name), None)
     if secret is None:

@@ -6,7 +6,7 @@ import pytest
 
 from cfo.api.gateway import TLS_ROUTES
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
-from cfo.api.raycluster.conditions import EXPOSED
+from cfo.api.raycluster.conditions import EXPOSED, MUTUAL_TLS
 from cfo.api.raycluster.names import RAY_CLUSTER, ROUTE
 from cfo.console.summary_text import essence
 from cfo.runtime import INGRESS, NETWORK_POLICY, SECRET, Object
@@ -132,6 +132,15 @@ def test_missing_protection_of_a_running_cluster_is_a_problem() -> None:
     ]
     assert all("watchNamespaces and labelSelector" in item.remedy for item in summary.problems)
     assert (summary.level, summary.fact("dashboard")) == (Level.WARNING, "not exposed")
+
+
+@pytest.mark.parametrize(("reason", "expected"), [("NotInjected", 1), ("Disabled", 0)])
+def test_mutual_tls_that_was_not_injected_is_a_problem(reason: str, expected: int) -> None:
+    plain = cluster()
+    plain["status"]["conditions"] = [{"type": MUTUAL_TLS, "status": "False", "reason": reason}]
+    found = messages(summarize(RAY_CLUSTER, plain, related()))
+    assert len(found) == expected
+    assert all(each.startswith("No mutual TLS protects the RayCluster") for each in found)
 
 
 @pytest.mark.parametrize(("created", "is_missed"), [("23:59:50", False), ("23:59:00", True)])
