@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.raycluster.names import (
     DEFAULT_CLASS_ANNOTATION,
     INGRESS_CLASS,
@@ -114,6 +115,8 @@ async def ingress(subject: Subject) -> Iterable[Finding]:
         raise subject.config_error
     if subject.is_embedded:
         return [not_needed("the API server is envtest, which has no ingress controller")]
+    if subject.configuration.kuberay.enabled and subject.configuration.kuberay.gateway.name:
+        return [check_gateway(has_routes=await _is_served(subject.client, HTTP_ROUTE))]
     is_openshift = await _is_served(subject.client, ROUTE)
     classes = await subject.client.list(INGRESS_CLASS, live=True)
     return check_ingress(classes, subject.configuration, is_openshift=is_openshift)
@@ -252,6 +255,17 @@ def check_domain(detected: str, configuration: OperatorConfiguration) -> Iterato
         )
 
 
+def check_gateway(*, has_routes: bool) -> Finding:
+    """Check whether the API server serves the HTTPRoutes that the operator creates with ``kuberay.gateway``."""
+    if has_routes:
+        return not_needed("the operator creates no Ingresses, but HTTPRoutes (kuberay.gateway)")
+    return fail(
+        "kuberay.gateway is set, but the CRD httproutes.gateway.networking.k8s.io does not exist: no dashboard is "
+        "reachable from outside the cluster",
+        f"install the CRDs of the Gateway API, or remove kuberay.gateway from {CONFIGURATION} and restart the operator",
+    )
+
+
 def check_ingress(
     classes: Iterable[Object], configuration: OperatorConfiguration, *, is_openshift: bool
 ) -> Iterator[Finding]:
@@ -260,7 +274,7 @@ def check_ingress(
     if not kuberay.enabled:
         yield not_needed("kuberay.enabled is false")
         return
-    if is_openshift or kuberay.gateway.name or not kuberay.ingress_domain:
+    if is_openshift or not kuberay.ingress_domain:
         yield not_needed("the operator creates no Ingresses")
         return
     defaults: dict[str, bool] = {}

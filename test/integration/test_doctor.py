@@ -236,6 +236,13 @@ async def test_doctor_finds_each_defect_of_an_installation(tmp_path: Path) -> No
         await check_running_operator(environment, admin)
         await check_installed_operator(environment, admin)
 
+        viewer = await service_account_token(
+            environment,
+            Rule("apps", "deployments", "get"),
+            Rule("", ("configmaps", "pods"), ("get", "list")),
+            name="viewer",
+        )
+        await check_viewer(write_kubeconfig(environment, tmp_path / "viewer", viewer))
         rules = [
             Rule("", "configmaps", "get"),
             Rule("apiextensions.k8s.io", "customresourcedefinitions", "get"),
@@ -312,9 +319,30 @@ async def check_running_operator(environment: Environment, admin: Path) -> None:
         await notices("", "", 0)
         await environment.client.delete(CONFIG_MAP, KEY)
         await notices("", "", 1)
+        code, found = await doctor(admin)
+        ((status, message),) = found["configuration"]
+        assert (code, status) == (0, "warn")
+        assert "was deleted; the operator keeps its settings until it is started" in message
+        ((status, message),) = found["domain"]
+        assert status == "skip"
+        assert message.endswith("because the ConfigMap was deleted)")
         served = await environment.client.list(MUTATING_WEBHOOK_CONFIGURATION, live=True)
     await write_configuration(environment)
     await check_killed_operator(environment, admin, served)
+
+
+async def check_viewer(kubeconfig: Path) -> None:
+    """A user who may read the Deployment, but no webhook configurations, which show where the operator is."""
+    line = await only_line(kubeconfig)
+    assert "the namespace of the operator is unknown, because you are not allowed to get" in line
+    assert "-> name it with --namespace" in line
+    _, found = await doctor(kubeconfig)
+    ((status, message),) = found["operator"]
+    assert status == "fail"
+    assert message.startswith("is scaled to 0 replicas")
+    assert found["webhooks"] == [
+        ("skip", "not allowed to get mutatingwebhookconfigurations.admissionregistration.k8s.io")
+    ]
 
 
 async def check_narrowed_webhook(environment: Environment, admin: Path) -> None:

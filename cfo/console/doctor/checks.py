@@ -30,7 +30,7 @@ from cfo.checks.findings import (
 from cfo.config.kuberay import ProfileTable
 from cfo.config.model import OperatorConfiguration
 from cfo.config.section import ConfigurationError
-from cfo.console.doctor.arguments import manager_container
+from cfo.console.doctor.arguments import default_config, manager_container
 from cfo.console.doctor.facts import (
     Installation,
     OutsideOperator,
@@ -88,6 +88,8 @@ def check_operator(
         )
         return
     message = f"{ready} of {wanted} replicas are ready"
+    if installation.is_rolling_out:
+        message += ", and a rollout is in progress"
     causes = list(_pod_problems(deployment, installation))
     remedy = "solve the problems of its pods, below"
     if not causes:
@@ -214,14 +216,15 @@ def check_leader_election(installation: Installation) -> Iterator[Finding]:
 
 def check_version(
     installation: Installation,
-    webhooks: Sequence[WebhookConfigurationFacts],
+    webhooks: Sequence[WebhookConfigurationFacts] | None,
     version: str,
     *,
     is_go: bool = False,
 ) -> Iterator[Finding]:
     """Compare the image of the Deployment with its pods, and with this program, whose version is ``version``.
 
-    The Go operator has images of the same name, so only the mark in ``webhooks`` shows whose a tag is.
+    The Go operator has images of the same name, so only the mark in ``webhooks`` shows whose a tag is; ``None``: they
+    were not read.
     ``is_go``: the Deployment is that of the Go operator.
     """
     if installation.deployment is None:
@@ -229,10 +232,14 @@ def check_version(
     image = image_of(installation.deployment["spec"]["template"])
     running = {image_of(pod) for pod in installation.pods} - {""}
     found = version_of(image)
+    is_marked = any(fact.is_marked for fact in webhooks or ())
+    mark = "this operator has not served webhooks yet"
+    if webhooks is None:
+        mark = "the webhook configurations, which show whose it is, were not read"
     if running - {image}:
         others = ", ".join(sorted(running - {image}))
         yield warn(f"pods run {others}, not {image}", "wait for the rollout of the Deployment")
-    elif is_go and any(fact.is_marked for fact in webhooks):
+    elif is_go and is_marked:
         yield warn(
             f"the Deployment is that of the Go operator, image {image}: after a rollback, or with an image of this one",
             MIGRATION,
@@ -246,10 +253,10 @@ def check_version(
             f"the operator is {tag_of(image)}, this program v{version}",
             "use the same version, because checks and manifests of this program are those of its own version",
         )
-    elif image.startswith(f"{IMAGE_REPOSITORY}:") and not any(fact.is_marked for fact in webhooks):
+    elif image.startswith(f"{IMAGE_REPOSITORY}:") and not is_marked:
         yield skip(
             f"the tag {tag_of(image)} is that of this program, but the Go operator has images of the same name, and "
-            "this operator has not served webhooks yet",
+            f"{mark}",
             "check whose image it is, or build one and install it with that",
         )
     else:
@@ -263,6 +270,9 @@ def check_configuration(
 
     ``missing``: the namespaces that do not exist, by the setting that names them.
     """
+    if installation.has_lost_configuration(now):
+        yield _lost_configuration(installation)
+        return
     config_map = installation.config_map
     parsed = installation.parsed
     if config_map is None or parsed is None:
@@ -300,6 +310,8 @@ def check_configuration(
     if outside is not None:
         started = outside.since
         remedy = f"restart the operator outside the cluster, {outside.holder}"
+    elif installation.is_rolling_out:
+        remedy = f"wait for the rollout: kubectl -n {installation.namespace} rollout status deployment {DEPLOYMENT}"
     if changed is not None and started is not None and changed > started:
         yield warn(
             f"{where} was changed at {changed:%Y-%m-%d %H:%M:%S} UTC, after the operator was started",
@@ -307,6 +319,19 @@ def check_configuration(
         )
     elif not parsed.warnings and not missing and lost is None:
         yield ok(f"{where} is valid")
+
+
+def _lost_configuration(installation: Installation) -> Finding:
+    """Return that the ConfigMap was deleted while the operator runs."""
+    created = "the defaults"
+    if default_config(installation.deployment) is not None:
+        created = "those of --default-config"
+    return warn(
+        f"ConfigMap {installation.namespace}/{installation.config_name} was deleted; the operator keeps its settings "
+        f"until it is started again, and then has {created}",
+        f"create {CONFIGURATION} again with your settings before the operator is started again; cfo config default "
+        "prints the defaults",
+    )
 
 
 def _part_text(part: OperatorConfiguration) -> str:
@@ -445,6 +470,14 @@ def check_certificate(
         services.update(fact.services)
     if not services and any(fact.urls for fact in facts):
         yield not_needed("the webhooks are served outside the cluster")
+        return
+    namespaces = sorted({service.namespace for service in services})
+    if namespaces and secret.namespace not in namespaces:
+        other = namespaces[0]
+        yield not_needed(
+            f"the webhooks lead to namespace {other}, whose certificate cfo doctor --namespace {shlex.quote(other)} "
+            "checks"
+        )
         return
     restart = "delete the Secret, then the operator creates another certificate and updates the CA bundles"
     if secret.name == CERTIFICATE:

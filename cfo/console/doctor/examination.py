@@ -43,7 +43,7 @@ from cfo.console.errors import InvalidInput, one_line
 from cfo.console.watched_bindings import watched_bindings
 from cfo.features import KINDS
 from cfo.features.roles import enabled_roles
-from cfo.manifests.names import SERVICE_ACCOUNT
+from cfo.manifests.names import DEPLOYMENT, SERVICE_ACCOUNT
 from cfo.manifests.stack import components, platforms
 from cfo.operator import METRICS_SERVICE
 from cfo.runtime import (
@@ -129,6 +129,16 @@ async def examine(
                 )
             ]
         }
+    if not is_named and isinstance(shared, Forbidden) and installation.deployment is None:
+        return {
+            "operator": [
+                skip(
+                    f"the namespace of the operator is unknown, because you are not allowed to {shared.verb} "
+                    f"{shared.resource}; {namespace} has no Deployment {DEPLOYMENT}",
+                    "name it with --namespace",
+                )
+            ]
+        }
     seen = () if isinstance(shared, Exception) else shared
     is_go = facts.is_go_deployment(installation.deployment, __version__)
     is_outside = facts.runs_outside(installation, seen, now)
@@ -136,7 +146,9 @@ async def examine(
     async def operator() -> Iterable[Finding]:
         if installation.deployment_error is not None:
             raise installation.deployment_error
-        found = list(checks.check_operator(installation, webhooks(), now))
+        # Only without a Deployment, the webhooks show where the operator is.
+        used = webhooks() if installation.deployment is None else seen
+        found = list(checks.check_operator(installation, used, now))
         if not is_go:
             found += checks.check_go_volumes(installation)
             found += checks.check_leader_election(installation)
@@ -145,7 +157,8 @@ async def examine(
     def version() -> Iterable[Finding]:
         if is_outside:
             return [not_needed("the operator runs outside the cluster, so its version is unknown")]
-        return checks.check_version(installation, seen, __version__, is_go=is_go)
+        known = None if isinstance(shared, Exception) else shared
+        return checks.check_version(installation, known, __version__, is_go=is_go)
 
     async def operators() -> Iterable[Finding]:
         if is_go:
@@ -267,7 +280,9 @@ async def examine(
             dependent.append(name)
     findings = await _run(all_checks)
     if isinstance(installation.parsed, ConfigurationError):
-        findings = assuming_defaults(findings, dependent)
+        findings = assuming_defaults(findings, dependent, "the ConfigMap is invalid")
+    elif installation.has_lost_configuration(now):
+        findings = assuming_defaults(findings, dependent, "the ConfigMap was deleted")
     configured = helm_release(installation.config_map)
     if configured is not None:
         findings = with_configuration(findings, f"config of the Helm release {configured.name}")

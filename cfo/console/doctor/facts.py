@@ -18,7 +18,7 @@ import orjson
 from msgspec import structs
 
 from cfo import operator
-from cfo.api.reading import path, time_of
+from cfo.api.reading import number, path, time_of
 from cfo.checks.components import parse_version, version_of
 from cfo.config.document import ParsedConfiguration, parse, single_document
 from cfo.config.endpoints import WebhookConfiguration
@@ -49,6 +49,7 @@ from cfo.runtime import (
     NamespacedName,
     Object,
     UnknownKind,
+    is_deleting,
 )
 from cfo.runtime.client import APIRequest
 from cfo.runtime.objects import LEASE
@@ -67,7 +68,8 @@ class Installation:
 
     ``parsed`` is the configuration in the ConfigMap ``config_map``, or the error in it; without a ConfigMap, it is the
     one with which the Deployment creates it, ``None`` if there is neither.
-    ``config_error`` and ``deployment_error``: why ConfigMap and Deployment were not read. ``lease`` is that of the
+    ``config_error`` and ``deployment_error``: why ConfigMap and Deployment were not read. ``pods`` are those of the
+    Deployment that are not being deleted. ``lease`` is that of the
     leader election or the heartbeat, ``None`` also if it cannot be read. ``has_namespace``: the namespace exists, or
     cannot be read.
     """
@@ -101,6 +103,23 @@ class Installation:
     def ready_replicas(self) -> int:
         """The number of ready pods of the Deployment."""
         return int(((self.deployment or {}).get("status") or {}).get("readyReplicas") or 0)
+
+    @property
+    def is_rolling_out(self) -> bool:
+        """Whether pods of an older template of the Deployment still exist, or a new template was not seen yet."""
+        deployment = self.deployment or {}
+        status = deployment.get("status") or {}
+        generation = number(path(deployment, "metadata", "generation"))
+        observed = number(status.get("observedGeneration"))
+        if 0 < observed < generation:
+            return True
+        return number(status.get("replicas")) > number(status.get("updatedReplicas"))
+
+    def has_lost_configuration(self, now: datetime) -> bool:
+        """Return whether the ConfigMap was deleted while the operator runs, which creates it when it starts."""
+        if self.config_map is not None or self.config_error is not None:
+            return False
+        return self.ready_replicas > 0 or outside_operator(self, now) is not None
 
     @property
     def part(self) -> OperatorConfiguration | None:
@@ -347,7 +366,7 @@ async def read_installation(
         config_error=config_error,
         deployment=deployment,
         deployment_error=deployment_error,
-        pods=tuple(pods),
+        pods=tuple(pod for pod in pods if not is_deleting(pod)),
         lease=lease,
         config_name=config_name,
     )

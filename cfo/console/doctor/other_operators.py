@@ -51,9 +51,9 @@ from cfo.version import CONFIG_MAP_NAME, __version__
 _MAX_SHOWN: Final = 10
 _STALE: Final = timedelta(minutes=1)
 _REMEDY: Final = (
-    "keep one: set codeflare to Removed in the DataScienceCluster if it is Open Data Hub's, or delete the other "
-    f"installation; or give both disjoint watchNamespaces, or labelSelectors, in their ConfigMaps {CONFIG_MAP_NAME} "
-    "(config of a Helm release), and restart both"
+    "keep one: set the component codeflare of the DataScienceCluster to Removed if it is Open Data Hub's, or delete "
+    "the other installation; or give both disjoint watchNamespaces, or labelSelectors, in their ConfigMaps "
+    f"{CONFIG_MAP_NAME} (config of a Helm release), and restart both"
 )
 
 

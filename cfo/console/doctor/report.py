@@ -60,17 +60,19 @@ def without_manifests(findings: Findings, remedy: str) -> Findings:
     }
 
 
-def assuming_defaults(findings: Findings, dependent: Collection[str]) -> Findings:
-    """Say of the ``dependent`` checks that they assumed the default configuration, because the ConfigMap is invalid.
+def assuming_defaults(findings: Findings, dependent: Collection[str], cause: str) -> Findings:
+    """Say of the ``dependent`` checks that they assumed the default configuration, and why: the ``cause``.
 
-    What is right with the defaults, or not needed, may be neither with the configuration that the user corrects.
+    What is right with the defaults, warned of, or not needed, need not be so with the configuration that the user
+    corrects or restores.
     """
     changed = dict(findings)
-    suffix = "(with the default configuration, because the ConfigMap is invalid)"
+    suffix = f"(with the default configuration, because {cause})"
     for check in dependent:
         found: list[Finding] = []
         for finding in findings[check]:
-            if finding.status is CheckStatus.OK or not finding.is_needed:
+            depends = finding.status in (CheckStatus.OK, CheckStatus.WARN)
+            if depends or not finding.is_needed:
                 found.append(skip(f"{finding.message} {suffix}"))
             else:
                 found.append(finding)

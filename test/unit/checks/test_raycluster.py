@@ -19,6 +19,11 @@ RAY = NamespacedName("ray", "kuberay-operator")
 CRD = InstalledCRD(exists=True, established=True, served=("v1", "v1alpha1"))
 
 
+REFUSAL = (
+    'admission webhook "vraycluster.ray.openshift.ai" denied the request: spec: Required value'
+)
+
+
 def states(findings: Iterable[Finding]) -> list[str]:
     return [str(finding.status) for finding in findings]
 
@@ -32,13 +37,21 @@ def states(findings: Iterable[Finding]) -> list[str]:
         (Admission(served=True), False, "ok"),
         (Admission(served=True, error='failed calling webhook "m": refused'), True, "fail"),
         (Admission(served=True, error="quota exceeded"), True, "warn"),
+        (Admission(served=True, error=REFUSAL), True, "warn"),
     ],
 )
 def test_dry_run_passes_through_the_webhooks(
     admission: Admission, enabled: bool, expected: str
 ) -> None:
     configuration = parse(f"kuberay: {{enabled: {str(enabled).lower()}}}").configuration
-    assert states(raycluster.check_admission(admission, configuration)) == [expected]
+    (finding,) = raycluster.check_admission(admission, configuration)
+    assert finding.status == expected
+    assert ("see the check webhooks, because" in finding.remedy) is (admission.error == REFUSAL)
+
+
+@pytest.mark.parametrize(("has_routes", "expected"), [(True, "skip"), (False, "fail")])
+def test_gateway_needs_the_crd_of_routes(expected: str, *, has_routes: bool) -> None:
+    assert raycluster.check_gateway(has_routes=has_routes).status == expected
 
 
 def test_webhooks_of_an_operator_that_ended_are_not_blamed_on_a_firewall() -> None:

@@ -573,8 +573,29 @@ def test_additional_operator_without_its_part_is_a_failure(
     )
 
 
-def test_missing_configuration_is_no_warning_because_the_operator_creates_it() -> None:
+def test_missing_configuration_is_a_warning_only_while_the_operator_runs_which_created_it() -> None:
     assert states(checks.check_configuration(Installation("ops"), NOW)) == ["skip"]
+    starting = Installation("ops", deployment=deployment(ready=0))
+    assert states(checks.check_configuration(starting, NOW)) == ["skip"]
+    for running in (
+        Installation("ops", deployment=deployment()),
+        Installation("ops", lease=lease(holder="laptop")),
+    ):
+        (finding,) = checks.check_configuration(running, NOW)
+        assert finding.status == "warn"
+        assert "was deleted; the operator keeps its settings until it is" in finding.message
+
+
+def test_configuration_is_read_by_the_pods_of_a_rollout() -> None:
+    installed = deployment()
+    installed["status"] |= {"replicas": 3, "updatedReplicas": 2}
+    installation = Installation(
+        "ops", config_map("2026-01-01T11:00:00Z"), parse(""), deployment=installed, pods=(pod(),)
+    )
+    (finding,) = checks.check_configuration(installation, NOW)
+    assert finding.remedy.startswith("wait for the rollout: kubectl -n ops rollout status")
+    (finding,) = checks.check_operator(installation, [], NOW)
+    assert finding.message == "2 of 2 replicas are ready, and a rollout is in progress"
 
 
 def webhooks(**fields: Any) -> WebhookConfigurationFacts:

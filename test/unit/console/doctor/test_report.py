@@ -59,8 +59,13 @@ def test_nothing_is_right_that_depends_on_an_invalid_configuration() -> None:
     suffix = "(with the default configuration, because the ConfigMap is invalid)"
     refused = skip("not allowed", "grant it")
     broken = fail("missing", "apply")
-    findings = {"clock": [ok("fine")], "permissions": [ok("all"), not_needed("x"), refused, broken]}
-    assert assuming_defaults(findings, ["permissions"]) == {
+    found = [ok("all"), warn("few", "more"), not_needed("x"), refused, broken]
+    findings = {"clock": [ok("fine")], "permissions": found}
+    assert assuming_defaults(findings, ["permissions"], "the ConfigMap is invalid") == {
         "clock": [ok("fine")],
-        "permissions": [skip(f"all {suffix}"), skip(f"x {suffix}"), refused, broken],
+        "permissions": [
+            *(skip(f"{message} {suffix}") for message in ("all", "few", "x")),
+            refused,
+            broken,
+        ],
     }
