@@ -44,8 +44,7 @@ _MAX_PROBLEMS: Final = 10
 class Settings(msgspec.Struct, frozen=True):
     """The periods, limits and exit codes of one AppWrapper.
 
-    ``grace_period_ceiling``, ``default_retry_limit`` and ``unused_quota_limit`` are the administrator's; its
-    annotations set the others.
+    ``grace_period_ceiling`` and ``unused_quota_limit`` are the administrator's; its annotations set the others.
     """
 
     admission_grace: timedelta
@@ -57,7 +56,6 @@ class Settings(msgspec.Struct, frozen=True):
     deletion_on_failure_grace: timedelta
     success_ttl: timedelta
     grace_period_ceiling: timedelta
-    default_retry_limit: int
     unused_quota_limit: timedelta
     terminal_exit_codes: frozenset[int] = frozenset()
     retryable_exit_codes: frozenset[int] = frozenset()
@@ -81,7 +79,6 @@ class Settings(msgspec.Struct, frozen=True):
             deletion_on_failure_grace=read.period("deletionOnFailureGracePeriodDuration", _ZERO),
             success_ttl=read.time_to_live("successTTLDuration", config.success_ttl_ceiling),
             grace_period_ceiling=config.grace_period_ceiling,
-            default_retry_limit=config.retry_limit,
             unused_quota_limit=min(config.unused_quota_limit, config.grace_period_ceiling),
             terminal_exit_codes=read.codes("terminalExitCodes"),
             retryable_exit_codes=read.codes("retryableExitCodes"),

@@ -90,7 +90,13 @@ def await_pods(
         grace = max(settings.admission_grace, _MAX_JOB_BACKOFF)
     else:
         grace = settings.admission_grace
-    deadline = max(began + grace, _deadline_of_order(observation, status, exist_all=exist_all))
+    deadline = began + grace
+    latest = _latest_readiness(observation, status)
+    of_order = _deadline_of_order(observation, latest, exist_all=exist_all)
+    if of_order is not None:
+        deadline = min(max(deadline, of_order), latest)
+    elif observation.is_queued:
+        deadline = min(deadline, latest)
     if counts.existing < expected:
         _explain_missing_pods(observation, decision, min(began + _USUAL_CREATION, deadline))
     if observation.now < deadline:
@@ -106,17 +112,21 @@ def await_pods(
     reset_or_fail(observation, decision, terminal=counts.terminal_failure)
 
 
-def _deadline_of_order(
-    observation: WrapperObservation, status: WrapperStatus, *, exist_all: bool
-) -> datetime:
-    """Return until when pods may be missing or not ready because they wait for others; the past if none does.
+def _latest_readiness(observation: WrapperObservation, status: WrapperStatus) -> datetime:
+    """Return until when the pods must be ready, whatever its user sets, and whichever pods are created and deleted."""
+    since = max(status.last_transition(QUOTA_RESERVED), status.last_transition(PODS_READY))
+    return since + observation.settings.grace_period_ceiling
 
-    ``exist_all``: none is missing. Each new pod, and each success of one, begins the warm-up period again. Users
-    can create and delete pods, so there is a limit since the quota was reserved, or the pods were ready.
+
+def _deadline_of_order(
+    observation: WrapperObservation, latest: datetime, *, exist_all: bool
+) -> datetime | None:
+    """Return until when pods may be missing or not ready because they wait for others; ``None`` if none does.
+
+    ``exist_all``: none is missing. Each new pod, and each success of one, begins the warm-up period again, until
+    ``latest``.
     """
     settings = observation.settings
-    since = max(status.last_transition(QUOTA_RESERVED), status.last_transition(PODS_READY))
-    latest = since + settings.grace_period_ceiling
     orders = _pod_orders(observation)
     awaited = [pod for pod in observation.pods if pod.ancestor in orders]
     if not exist_all and any(
@@ -126,10 +136,8 @@ def _deadline_of_order(
     created_at = time_or_none(max((pod.created for pod in awaited), default=""))
     ended_at = last_end(pod for pod in awaited if pod.phase == "Succeeded")
     changes = [at for at in (created_at, ended_at) if at is not None]
-    if not changes:
-        return since
     grace = max(settings.admission_grace, settings.warmup_grace)
-    return min(max(changes) + grace, latest)
+    return max(changes) + grace if changes else None
 
 
 def _pod_orders(observation: WrapperObservation) -> dict[str, PodOrder]:

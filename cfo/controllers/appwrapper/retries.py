@@ -78,7 +78,7 @@ def _overdue(observation: WrapperObservation, status: WrapperStatus) -> str:
         return ""
     since = max(status.last_transition(QUOTA_RESERVED), status.last_transition(PODS_READY))
     ceiling = settings.grace_period_ceiling
-    if status.retries < settings.default_retry_limit or observation.now < since + ceiling:
+    if observation.now < since + ceiling:
         return ""
     return (
         f"not retried any more, because its pods have not been ready for {format_duration(ceiling)}"

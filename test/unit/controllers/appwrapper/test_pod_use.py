@@ -388,7 +388,7 @@ def test_pods_that_a_list_does_not_have_do_not_run() -> None:
     [
         pytest.param(1000, 24, "lq", Phase.FAILED, id="a day without pods"),
         pytest.param(1000, 23, "lq", Phase.RESETTING, id="less than a day"),
-        pytest.param(2, 24, "lq", Phase.RESETTING, id="few retries"),
+        pytest.param(2, 24, "lq", Phase.FAILED, id="few retries, each with a long period"),
         pytest.param(1000, 24, "", Phase.RESETTING, id="no queue"),
     ],
 )
