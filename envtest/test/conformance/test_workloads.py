@@ -175,7 +175,8 @@ async def test_lifecycle_of_a_deployment(client: SpecClient, namespace: str) -> 
         assert (await client.strategic(one, patch)).code == 200
         await matching(watch, "MODIFIED", status_is(readyReplicas=1, replicas=1))
         await client.update(one, lambda obj: obj["spec"].update(replicas=2))
-        await matching(watch, "MODIFIED", status_is(readyReplicas=2))
+        # two replicas can also be ready before the rollout has deleted the pod of the old template
+        await matching(watch, "MODIFIED", status_is(readyReplicas=2, updatedReplicas=2))
         status = {
             "metadata": {"labels": {"test-deployment": "patched"}},
             "status": {"readyReplicas": 2},

@@ -42,7 +42,12 @@ from envtest.controllers.job_sync import (
     surplus,
 )
 from envtest.controllers.ownership import OwnerController, controller_reference
-from envtest.controllers.pod_control import MAX_BATCH, PodControl, create_in_batches
+from envtest.controllers.pod_control import (
+    MAX_BATCH,
+    PodControl,
+    create_in_batches,
+    let_requests_through,
+)
 from envtest.controllers.pod_state import (
     PODS,
     is_ready,
@@ -107,7 +112,8 @@ class Jobs(OwnerController):
 
     async def _end_active(self, sync: JobSync) -> None:
         """Delete the active pods of a Job that has an outcome; they keep their finalizers until they are counted."""
-        for pod in sync.active:
+        for number, pod in enumerate(sync.active):
+            await let_requests_through(number)
             try:
                 await self._pods.delete(sync.job, pod)
             except StatusError as error:
@@ -169,7 +175,8 @@ class Jobs(OwnerController):
 
     async def _remove(self, sync: JobSync, pods: Sequence[Object]) -> None:
         """Delete pods that shall not count as failures: they lose their finalizers first."""
-        for pod in pods[:MAX_BATCH]:
+        for number, pod in enumerate(pods[:MAX_BATCH]):
+            await let_requests_through(number)
             try:
                 await self._untrack(pod)
                 await self._pods.delete(sync.job, pod)

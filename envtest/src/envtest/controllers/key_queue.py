@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Hashable
+from time import thread_time
 from typing import Final, Generic, TypeVar
 
 from envtest.apimachinery.clock import Clock, Timer
@@ -16,11 +17,20 @@ K = TypeVar("K", bound=Hashable)
 BASE_DELAY: Final = 0.005
 MAX_DELAY: Final = 1000.0
 
+_SHORT: Final = 0.02
+"""Seconds of CPU time up to which a key does not rest after it was processed."""
+
+_MAX_REST: Final = 1.0
+"""The longest rest of a key, in seconds of the event loop."""
+
 
 class KeyQueue(Generic[K]):
     """Keys to reconcile; failed ones are retried with back-off.
 
     A key that is added while it is processed is queued again afterwards. Delays are measured by ``clock``.
+
+    A key whose processing takes much CPU time rests as long, at most a second, before it is processed again: an owner
+    with thousands of pods reads all pods, and would do so whenever one changes.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -30,6 +40,8 @@ class KeyQueue(Generic[K]):
         self._processing: set[K] = set()
         self._failures: dict[K, int] = {}
         self._timers: dict[K, Timer] = {}
+        self._started: dict[K, float] = {}
+        self._resting: dict[K, asyncio.TimerHandle] = {}
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -40,9 +52,8 @@ class KeyQueue(Generic[K]):
             return
         self._dirty.add(key)
         self._idle.clear()
-        if key not in self._processing:
-            self._ready.append(key)
-            self._wake.set()
+        if key not in self._processing and key not in self._resting:
+            self._make_ready(key)
 
     def add_after(self, key: K, seconds: float) -> None:
         """Add a key after ``seconds``; of several calls for one key, the earliest time applies."""
@@ -74,6 +85,7 @@ class KeyQueue(Generic[K]):
         key = self._ready.popleft()
         self._dirty.discard(key)
         self._processing.add(key)
+        self._started[key] = thread_time()
         return key
 
     def done(self, key: K, *, failed: bool = False) -> None:
@@ -83,8 +95,12 @@ class KeyQueue(Generic[K]):
         needed some time to see changes.
         """
         self._processing.discard(key)
-        if key in self._dirty:
-            asyncio.get_running_loop().call_soon(self._add_again, key)
+        loop = asyncio.get_running_loop()
+        taken = thread_time() - self._started.pop(key)
+        if taken > _SHORT:
+            self._resting[key] = loop.call_later(min(taken, _MAX_REST), self._end_rest, key)
+        elif key in self._dirty:
+            loop.call_soon(self._make_ready, key)
         if not self._dirty and not self._processing:
             self._idle.set()
         if not failed:
@@ -94,7 +110,12 @@ class KeyQueue(Generic[K]):
         self._failures[key] = count
         self.add_after(key, min(BASE_DELAY * 2 ** min(count, 20), MAX_DELAY))
 
-    def _add_again(self, key: K) -> None:
+    def _end_rest(self, key: K) -> None:
+        del self._resting[key]
+        if key in self._dirty:
+            self._make_ready(key)
+
+    def _make_ready(self, key: K) -> None:
         self._ready.append(key)
         self._wake.set()
 
@@ -103,3 +124,6 @@ class KeyQueue(Generic[K]):
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        for rest in self._resting.values():
+            rest.cancel()
+        self._resting.clear()

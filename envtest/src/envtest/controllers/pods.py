@@ -18,7 +18,7 @@ cannot be pulled, or it requests more CPU or memory than the node has. Without `
 shell command ends with ``exit N``.
 
 Pods with scheduling gates wait until the gates are removed. Other requirements of a pod on its node, such as selectors
-and volumes, are ignored.
+and volumes, are ignored, and so are the requests of other pods.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import pytest
 from envtest.admission.plugin_names import enabled_plugins
 from envtest.apimachinery.errors import GroupResource
 from envtest.apimachinery.objects import Object, find_condition
-from envtest.controllers import UnknownController, create_runner
+from envtest.controllers import UnknownController, create_runner, key_queue
 from envtest.controllers.key_queue import KeyQueue
 from envtest.server.assembly import assemble, create_initial_objects
 from envtest.writes.create_update import copy_object
@@ -259,6 +259,28 @@ async def test_queue_deduplicates_keys_and_serializes_each() -> None:
     assert not waiting.done()
     queue.done("a")
     assert await waiting == "a"
+
+
+async def test_slow_key_rests_as_long_as_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise an owner with thousands of pods reads all pods whenever one changes."""
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now)
+    monkeypatch.setattr(key_queue, "thread_time", lambda: now)
+    queue: KeyQueue[str] = KeyQueue()
+    queue.add("slow")
+    key = await queue.get()
+    queue.add("slow")
+    now += 0.5
+    queue.done(key)
+    waiting = asyncio.create_task(queue.get())
+    now += 0.4
+    queue.add("other")
+    assert await waiting == "other"
+    assert not queue.idle
+    waiting = asyncio.create_task(queue.get())
+    now += 0.2
+    assert await waiting == "slow"
 
 
 async def test_queue_retries_failed_keys() -> None:
