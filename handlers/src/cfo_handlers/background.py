@@ -113,7 +113,7 @@ class Schedule:
 class Memory:
     """The memo, and what accompanies an object: its daemons, their live view of it, and when its timers are due."""
 
-    __slots__ = ("body", "daemons", "ended", "memo", "schedules", "uid")
+    __slots__ = ("body", "daemons", "ended", "has_handled_deletion", "memo", "schedules", "uid")
 
     def __init__(self, obj: Object, memo: Any) -> None:
         self.uid = uid_of(obj)
@@ -123,6 +123,8 @@ class Memory:
         self.ended: set[str] = set()
         """The daemons that ended by themselves, and are not started again."""
         self.schedules: dict[str, Schedule] = {}
+        self.has_handled_deletion = False
+        """Whether the handlers of its deletion have finished, which may be before its daemons end."""
 
     @property
     def is_accompanied(self) -> bool:

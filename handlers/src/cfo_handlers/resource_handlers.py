@@ -223,13 +223,15 @@ class ResourceHandlers:
             body.replace(obj)
         if not is_deleting(obj):
             self._start_daemons(wanted, memory, body)
-        if concerned and change.reason in _TITLES:
+        if concerned and change.reason in _TITLES and not memory.has_handled_deletion:
             delay = await self._handle_change(obj, cause, change)
             if delay is not None:
                 return Result(requeue_after=max(delay, _SOON))
         if change.reason is not Reason.DELETE:
             initial.pop(request, None)
-        elif not memory.is_accompanied:
+            return Result()
+        memory.has_handled_deletion = True
+        if not memory.is_accompanied:
             # Otherwise the end of a daemon or a timer enqueues the object again.
             current = self.informer.reader.get(request)
             if current is not None:

@@ -330,6 +330,10 @@ async def test_daemons_and_timers_accompany_an_object_until_its_deletion(world: 
     def idle(**_: Any) -> None:
         calls.append(("idle",))
 
+    @kopf.on.delete("things", registry=registry, id="delete")
+    async def delete(**_: Any) -> None:
+        calls.append(("delete",))
+
     async with world.operator(registry):
         obj = await world.create("one", spec={"on": True})
         await world.called("loop started")
@@ -347,6 +351,7 @@ async def test_daemons_and_timers_accompany_an_object_until_its_deletion(world: 
         assert current["status"] == {"tries": 1}
         await world.deleted("one")
         assert [call[0] for call in calls].count("thread") == 1
+        assert calls.count(("delete",)) == 1  # not again when the daemon has ended
         ticks = [call for call in calls if call[0] == "tick"]
         await asyncio.sleep(0.05)
         assert [call for call in calls if call[0] == "tick"] == ticks
