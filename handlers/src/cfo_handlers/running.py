@@ -239,7 +239,16 @@ def add_to(
     """Add the handlers of ``registry`` (default: all that were declared without one) to a manager.
 
     Login handlers are not called, because the manager is connected. Call it in the event loop, before the manager runs.
-    Admission handlers need ``ManagerOptions.webhook``.
+
+    Raises :class:`ValueError` if there are admission handlers, but no ``ManagerOptions.webhook``, and if ``registry``
+    is not given and no handlers were declared without one.
     """
     environment = Environment(registry, settings, memo, clock=manager.clock)
+    if registry is None and not environment.registry:
+        raise ValueError("add_to: no handlers were declared without a registry: pass registry=")
+    admission = environment.registry.of_type(WebhookHandler)
+    if admission and manager.options.webhook is None:
+        raise ValueError(
+            f"add_to: {admission[0]}: on.validate and on.mutate need ManagerOptions(webhook=WebhookOptions(...))"
+        )
     return Handlers(manager, environment, started_up=False)

@@ -30,6 +30,10 @@ _IGNORED: Final = {
         "loggers": "log messages are not written as Events",
         "reporting_instance": "the instance is the host name",
         "event_name_prefix": "Events are named after their object",
+        "default_backoffs": "the recorder of cfo.runtime sends Events",
+        "logging_backoffs": "the recorder of cfo.runtime sends Events",
+        "worker_limit": "the recorder of cfo.runtime sends Events",
+        "idle_timeout": "the recorder of cfo.runtime sends Events",
     },
     "peering": dict.fromkeys(
         ("stealth", "priority", "lifetime", "clusterwide", "namespaced"),
@@ -42,8 +46,10 @@ _IGNORED: Final = {
             "connect_timeout",
             "reconnect_backoff",
             "inactivity_timeout",
+            "chunk_size",
+            "initial_streaming",
         ),
-        "informers choose the timeouts of watches",
+        "informers choose how they list and watch",
     ),
     "queueing": dict.fromkeys(
         ("idle_timeout", "exit_timeout", "error_delays", "batch_window"),
@@ -68,6 +74,14 @@ _IGNORED: Final = {
 }
 """For each group the settings without a meaning here, and what replaces them."""
 
+_MISSING: Final = {
+    "watching": dict.fromkeys(
+        ("label_selectors", "field_selectors", "shard_selectors"),
+        "not supported: limit the objects by filters of the handlers, such as labels=",
+    )
+}
+"""For each group the settings whose absence changes what is handled, and what to use instead."""
+
 
 class Settings:
     """A group of settings; this class itself has only settings that are ignored."""
@@ -81,8 +95,22 @@ class Settings:
         if name in ignored:
             _log.warning("Setting is ignored", setting=f"{group}.{name}", reason=ignored[name])
         elif not hasattr(type(self), name):
-            raise AttributeError(f"settings.{group} has no setting {name!r}")
+            raise _unknown(group, name)
         object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        raise _unknown(self.__dict__.get("_group", ""), name)  # absent while copy creates it
+
+
+def _unknown(group: str, name: str) -> AttributeError:
+    """Return the error for a setting that has no value."""
+    missing = _MISSING.get(group, {}).get(name)
+    if missing:
+        return AttributeError(f"settings.{group}.{name}: {missing}")
+    ignored = _IGNORED.get(group, {}).get(name)
+    if ignored:
+        return AttributeError(f"settings.{group}.{name}: has no value: {ignored}")
+    return AttributeError(f"settings.{group} has no setting {name!r}")
 
 
 class PostingSettings(Settings):

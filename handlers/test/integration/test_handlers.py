@@ -609,6 +609,18 @@ async def test_operator_stops_while_the_api_server_fails() -> None:
     assert calls == ["cleanup"]
 
 
+async def test_registries_without_use_are_refused() -> None:
+    manager = Manager(
+        ClientConfig(server="http://127.0.0.1:1"), ManagerOptions(field_manager="things")
+    )
+    with pytest.raises(ValueError, match="no handlers were declared without a registry"):
+        kopf.add_to(manager)
+    registry = kopf.OperatorRegistry()
+    kopf.on.validate("pods", registry=registry, id="check")(lambda **_: None)
+    with pytest.raises(ValueError, match=r"'check': .* need ManagerOptions\(webhook="):
+        kopf.add_to(manager, registry=registry)
+
+
 async def test_handlers_of_all_secrets_are_refused(
     kubeconfig: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

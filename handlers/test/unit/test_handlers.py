@@ -298,6 +298,12 @@ def test_setting_without_a_meaning_is_reported_and_an_unknown_one_is_refused() -
     ]
     with pytest.raises(AttributeError, match=r"settings\.execution has no setting 'workers'"):
         settings.execution.workers = 5  # type: ignore[attr-defined]
+    with pytest.raises(
+        AttributeError, match=r"^settings\.watching\.label_selectors: not supported"
+    ):
+        settings.watching.label_selectors["pods"] = "app=web"
+    with pytest.raises(AttributeError, match=r"^settings\.networking\.trust_env: has no value: "):
+        _ = settings.networking.trust_env
     settings.persistence.finalizer = "cleanup"
     with pytest.raises(ValueError, match=r"^settings\.persistence\.finalizer: 'a b/c': must be"):
         settings.persistence.finalizer = "a b/c"
