@@ -6,9 +6,15 @@ import enum
 
 
 class TemporaryError(Exception):
-    """Raised by a handler to be called again after ``delay`` seconds (``None``: immediately)."""
+    """Raised by a handler to be called again after ``delay`` seconds (``None``: immediately).
+
+    Raises :class:`TypeError` for a delay of another type.
+    """
 
     def __init__(self, message: object = None, delay: float | None = 60) -> None:
+        given: object = delay
+        if given is not None and (isinstance(given, bool) or not isinstance(given, int | float)):
+            raise TypeError(f"TemporaryError: delay: {given!r:.200}: must be a number of seconds")
         super().__init__(message)
         self.delay = delay
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -31,9 +32,19 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__}: cannot be stored in an object")
 
 
+def _require_plain_functions(patch: Patch) -> None:
+    for function in patch.fns:
+        if inspect.iscoroutinefunction(function):
+            raise TypeError(f"patch.fns: {function!r:.200}: must be a function, without async")
+
+
 def make_plain(patch: Patch) -> None:
-    """Convert the content of a patch to JSON types; clear it and raise :class:`TypeError` if that is impossible."""
+    """Convert the content of a patch to JSON types; clear it and raise :class:`TypeError` if that is impossible.
+
+    It is impossible, too, with an async function among its functions.
+    """
     try:
+        _require_plain_functions(patch)
         content = plain(dict(patch))
     except TypeError:
         patch.clear()

@@ -97,7 +97,8 @@ def call_in_loop(function: Callable[..., Coroutine[Any, Any, T]], *args: Any, **
     calls = _current_calls.get()
     if calls is None:
         raise RuntimeError(
-            "not in the thread of a handler: a coroutine function must await the async client"
+            "SyncClient: must be used in the thread in which the handler was called; a coroutine function must "
+            "await the async client"
         )
     return calls.call(partial(function, *args, **kwargs))
 

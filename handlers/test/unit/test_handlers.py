@@ -178,6 +178,16 @@ def test_patch_is_converted_to_json_or_refused() -> None:
     with pytest.raises(TypeError, match="object: cannot be stored"):
         make_plain(patch)
     assert not patch
+
+    async def function(_: Any) -> None: ...
+
+    patch.fns.append(function)
+    with pytest.raises(
+        TypeError, match=r"patch\.fns: .*function.*: must be a function, without async"
+    ):
+        make_plain(patch)
+    with pytest.raises(TypeError, match="delay: '5': must be a number of seconds"):
+        kopf.TemporaryError("again", delay="5")  # type: ignore[arg-type]
     assert plain({"a": (1, {2})}) == {"a": [1, [2]]}
 
 

@@ -157,5 +157,5 @@ async def test_sync_client_outside_of_a_thread_is_refused() -> None:
             raise AssertionError
 
     client: Any = FakeClient()
-    with pytest.raises(RuntimeError, match="not in the thread of a handler"):
+    with pytest.raises(RuntimeError, match="must be used in the thread in which the handler"):
         SyncClient(client).get(None, ONE)  # type: ignore[arg-type]
