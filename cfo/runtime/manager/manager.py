@@ -600,6 +600,8 @@ class Manager:
     @property
     def _start_state(self) -> str:
         """What has not started yet, and which informers and namespaces have no data."""
+        if not self._has_run:
+            return "it does not run: await run(), or use 'async with manager'"
         waiting = ", ".join(self._lifecycle.not_started) or "nothing"
         state = f"not started yet: {waiting}"
         without_data = self._without_data

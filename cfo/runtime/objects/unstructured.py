@@ -192,9 +192,15 @@ def kind_of(obj: Object | TypedObject) -> ObjectKind[Any]:
 def split_kind(obj: Object | TypedObject | ForeignModel) -> tuple[ObjectKind[Any], Object]:
     """Return the kind that decodes a new state of ``obj``, and the wire form of ``obj``.
 
-    A new state of a :class:`ForeignModel` is a dict.
+    A new state of a :class:`ForeignModel` is a dict. Raises :class:`ValueError` for an object without apiVersion or
+    kind.
     """
     wire = to_object(obj)
+    missing = [name for name in ("apiVersion", "kind") if not wire.get(name)]
+    if missing:
+        raise InvalidArgument(
+            f"object {name_of(wire)!r:.200}: {', '.join(missing)}: must not be empty"
+        )
     kind = type(obj) if isinstance(obj, TypedObject) else gvk_of(wire)
     return kind, wire
 

@@ -118,12 +118,17 @@ class CertificateFiles:
     ``certificate``, ``key`` and ``ca`` are the names of PEM files in ``directory``. A changed pair is loaded while the
     server runs. Normally the other tool injects its CA into the webhook configurations. If the webhooks are served at a
     URL, we inject the CA bundle in the file ``ca``; without this optional file the bundles stay unchanged.
+
+    Raises :class:`TypeError` for a ``directory`` that is no :class:`~pathlib.Path`.
     """
 
     directory: Path = Path("/tmp/k8s-webhook-server/serving-certs")  # noqa: S108 (controller-runtime's default)
     certificate: str = "tls.crt"
     key: str = "tls.key"
     ca: str = "ca.crt"
+
+    def __post_init__(self) -> None:
+        require_type("directory", self.directory, Path, "a Path, such as Path('/certs')")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

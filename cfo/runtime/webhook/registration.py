@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -177,12 +177,12 @@ class Webhooks:
         require_strings("operations", operations)
         require_strings("validator_operations", validator_operations)
         _check_operations("operations", operations)
-        _check_operations("validator_operations", validator_operations or ())
         gvk = require_kind("register", kind)
         if defaulter is None and validator is None:
             raise ValueError(f"{gvk}: a defaulter or a validator is required")
         if validator_operations is None:
             validator_operations = operations
+        _check_operations("validator_operations", validator_operations)
         if defaulter is not None:
             _check_method(gvk, defaulter, Defaulter, "default")
         if validator is not None:
@@ -240,8 +240,10 @@ class Webhooks:
         }
 
 
-def _check_operations(name: str, operations: Iterable[str]) -> None:
-    """Raise :class:`ValueError` for an operation that no API server has."""
+def _check_operations(name: str, operations: Collection[str]) -> None:
+    """Raise :class:`ValueError` for no operation, and one that no API server has."""
+    if not operations:
+        raise ValueError(f"{name}: must not be empty")
     for operation in operations:
         if operation not in tuple(Operation):
             raise ValueError(

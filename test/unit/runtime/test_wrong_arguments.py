@@ -49,9 +49,10 @@ from cfo.runtime.objects.unstructured import (
     require_kind,
     require_namespace,
     set_controller_owner,
+    split_kind,
 )
 from cfo.runtime.process.arguments import require_plain_function
-from cfo.runtime.webhook.options import ServiceReference, WebhookOptions
+from cfo.runtime.webhook.options import CertificateFiles, ServiceReference, WebhookOptions
 from cfo.runtime.webhook.registration import Webhooks
 
 ANY: Any = SimpleNamespace()
@@ -955,6 +956,18 @@ CHARACTERS = "must be 1 to 128 printable characters, such as website-operator"
                 "operations: 'delete': must be one of CREATE, UPDATE, DELETE, CONNECT, such as "
                 "Operation.DELETE"
             ),
+        ),
+        (
+            lambda: register(validator_operations=[]),
+            "validator_operations: must not be empty",
+        ),
+        (
+            lambda: CertificateFiles(directory=wrong("/certs")),
+            "directory: '/certs': must be a Path, such as Path('/certs')",
+        ),
+        (
+            lambda: split_kind({"metadata": {"name": "a"}}),
+            "object 'a': apiVersion, kind: must not be empty",
         ),
         (
             lambda: register(failure_policy="ignore"),
