@@ -1,4 +1,5 @@
 from . import logs as logs
+from .arguments import wrong_result as wrong_result
 from .clock import Clock as Clock
 from .clock import SystemClock as SystemClock
 from .clock import Timer as Timer

@@ -147,7 +147,10 @@ async def _call_login_handlers(environment: Environment) -> ConnectionInfo | Non
         raise LoginError(str(error)) from error
     logins = {identity: login for identity, login in results.items() if login is not None}
     if not logins:
-        raise LoginError(f"login handlers {', '.join(results)}: none returned a ConnectionInfo")
+        raise LoginError(
+            f"login handlers {', '.join(results)}: one must return a ConnectionInfo, or login_via_client(), "
+            "login_with_kubeconfig() or another login"
+        )
     for identity, login in logins.items():
         if not isinstance(login, ConnectionInfo | DefaultLogin):
             raise LoginError(

@@ -34,7 +34,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from cfo.runtime import Client, NamespacedName, Object, ObjectKind, Request, Result, TypedObject
 from cfo.runtime.controller import ControllerOptions
-from cfo.runtime.process import ThreadPool
+from cfo.runtime.process import ThreadPool, wrong_result
 
 T = TypeVar("T")
 ObjectT = TypeVar("ObjectT", bound="Object | TypedObject")
@@ -224,6 +224,10 @@ class ThreadedReconciler:
     def _reconcile(self, request: Request) -> Result:
         self._running.add(request)
         try:
-            return self.reconciler.reconcile(request)
+            result: object = self.reconciler.reconcile(request)
         finally:
             self._running.discard(request)
+        if not isinstance(result, Result):
+            name = f"{type(self.reconciler).__name__}.reconcile"
+            raise wrong_result(name, result, "a Result")
+        return result

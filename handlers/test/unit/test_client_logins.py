@@ -119,7 +119,7 @@ async def test_login_handlers_can_call_the_logins_of_libraries(calls: list[str])
     ("result", "problem"),
     [
         ({"token": "secret"}, "login handler login: returned a value of type dict: must return "),
-        (None, "login handlers login: none returned a ConnectionInfo"),
+        (None, "login handlers login: one must return a ConnectionInfo, or login_via_client"),
     ],
 )
 async def test_login_handler_without_credentials_is_an_error(result: Any, problem: str) -> None:

@@ -73,6 +73,17 @@ async def test_sync_reconciler_runs_in_a_thread_with_the_context_of_the_reconcil
     assert identity
 
 
+async def test_other_result_of_a_sync_reconciler_names_its_class() -> None:
+    class Silent:
+        def reconcile(self, request: Request) -> Result:
+            return None  # type: ignore[return-value]
+
+    with pytest.raises(
+        TypeError, match=r"^Silent\.reconcile: returned None: must return a Result$"
+    ):
+        await ThreadedReconciler(Silent()).reconcile(ONE)
+
+
 async def test_blocked_reconcile_does_not_delay_others_and_is_abandoned_after_its_timeout() -> None:
     release = threading.Event()
     other = threading.Event()
