@@ -247,9 +247,15 @@ def add_to(total: dict[str, int], amounts: Mapping[str, int], sign: int = 1) -> 
             del total[name]
 
 
-def amounts_of(quantities: Mapping[str, str | float]) -> dict[str, int]:
-    """Return quantities in thousandths, rounded up and limited; one that cannot be read exceeds any quota."""
-    return {name: _amount(str(quantity)) for name, quantity in quantities.items()}
+def amounts_of(quantities: Mapping[str, str | float | None]) -> dict[str, int]:
+    """Return quantities in thousandths, rounded up and limited; one that cannot be read exceeds any quota.
+
+    API servers read null as 0.
+    """
+    return {
+        name: 0 if quantity is None else _amount(str(quantity))
+        for name, quantity in quantities.items()
+    }
 
 
 def format_amount(amount: int) -> str:

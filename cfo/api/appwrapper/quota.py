@@ -11,7 +11,7 @@ Kubeflow Trainer sets the resources of the nodes of a TrainJob, whose pod templa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -28,6 +28,7 @@ from cfo.api.appwrapper.podsets import (
 )
 from cfo.api.appwrapper.train_jobs import RESOURCES_PATH, trained_pod_spec
 from cfo.api.pod_requests import with_default_requests
+from cfo.api.quantities import with_text_quantities
 from cfo.runtime import Object, annotations_of
 from cfo.runtime.objects import copied, parse_quantity
 
@@ -107,13 +108,13 @@ def pods_with_quota(component: Mapping[str, Any]) -> list[QuotaGroup]:
             _add_to_ray_pod(template, found["spec"], is_head=_is_head(template, path))
         if gvk == TRAIN_JOB:
             found["spec"] = trained_pod_spec(template, path, found["spec"])
-        found["spec"] = with_default_requests(found["spec"])
+        found["spec"] = with_text_quantities(with_default_requests(found["spec"]))
         groups.append(QuotaGroup(pod_set, found, len(groups), submits))
     has_submitter = any(group.is_submitter for group in groups)
     if groups and submits_in_own_pod(template) and not has_submitter:
         pod_set = {"path": SUBMITTER_PATH, "replicas": 1}
         submitter = submitter_template(template)
-        submitter["spec"] = with_default_requests(submitter["spec"])
+        submitter["spec"] = with_text_quantities(with_default_requests(submitter["spec"]))
         groups.append(QuotaGroup(pod_set, submitter, len(groups), is_submitter=True))
     return groups
 
@@ -216,14 +217,20 @@ def _with_resources_at(
 
 def _add_to_ray_pod(template: Object, spec: Object, *, is_head: bool) -> None:
     """Add to a Ray pod's ``spec``, a copy, what KubeRay adds, and to the head the requests of the cleanup of Redis."""
-    if not is_head:
-        spec["initContainers"] = [*(spec.get("initContainers") or ()), copied(_WAIT_FOR_GCS)]
+    init_containers: list[Object] = list(spec.get("initContainers") or ())
+    if not is_head and not _has_name(init_containers, _WAIT_FOR_GCS["name"]):
+        # A user who writes it has turned off that KubeRay adds it.
+        spec["initContainers"] = [*init_containers, copied(_WAIT_FOR_GCS)]
     containers: list[Object] = list(spec.get("containers") or ())
     if is_head and containers and _has_fault_tolerance(template):
         containers[0] = _with_requests(containers[0], _REDIS_CLEANUP)
     additions = _additions_to(template, is_head=is_head)
     containers += [copied(each.container) for each in additions]
     spec["containers"] = containers
+
+
+def _has_name(containers: Iterable[Mapping[str, Any]], name: object) -> bool:
+    return any(container.get("name") == name for container in containers)
 
 
 def _additions_to(template: Object, *, is_head: bool) -> list[_Addition]:

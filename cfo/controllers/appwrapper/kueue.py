@@ -75,11 +75,13 @@ from cfo.runtime import (
     uid_of,
 )
 from cfo.runtime.objects import PRIORITY_CLASS
+from cfo.runtime.process import printable
 
 _log = structlog.get_logger("cfo.controllers.appwrapper.kueue")
 
 _GROUP: Final = "kueue.x-k8s.io"
 _RETRY_SECONDS: Final = 5.0
+_MAX_MESSAGE: Final = 800
 _WRAPPER_INDEX: Final = "workload-appwrapper"
 
 
@@ -264,6 +266,11 @@ class KueueReconciler:
             message = f"Workload {workload_name(wrapper)} already exists and does not belong to this AppWrapper"
             self._events.event(wrapper, "Warning", "WorkloadNameTaken", message)
             return Result(requeue_after=_RETRY_SECONDS)
+        except Invalid as error:
+            # The components cannot change, so a retry would be refused as well.
+            message = printable(error.message, _MAX_MESSAGE)
+            self._events.event(wrapper, "Warning", "InvalidWorkload", message)
+            return Result()
         self._events.event(
             wrapper, "Normal", "CreatedWorkload", f"Created Workload: {key_of(created)}"
         )
