@@ -16,7 +16,12 @@ from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
 
-from envtest.schema.cel_evaluator import Evaluator, Implementations, prepare_evaluator
+from envtest.schema.cel_evaluator import (
+    OPTIONAL_RESULT,
+    Evaluator,
+    Implementations,
+    prepare_evaluator,
+)
 from envtest.schema.cel_frame import CostLimitError
 from envtest.schema.cel_lists import plain_lists
 from envtest.schema.cel_macros import COST_EXCEEDED, COST_LIMIT, begin_evaluation
@@ -176,7 +181,7 @@ class Program:
                 raise CELError(_cel_go_message(str(result.value())))
             value = result.plain_value()
         except (SystemError, TypeError):
-            raise CELError("a result with an optional value is not supported by envtest") from None
+            raise CELError(OPTIONAL_RESULT) from None
         return value if isinstance(value, (bool, str)) else _with_messages(value)
 
 

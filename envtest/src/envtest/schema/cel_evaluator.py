@@ -2,7 +2,7 @@
 
 The CEL library stops after 10,000 iterations of loops and does not count costs. :func:`prepare_evaluator` turns the
 checked expression into closures. It returns ``None`` if the expression has a part that is not implemented here (uint,
-optional values, some functions of the list library); the library evaluates such an expression.
+types, some functions of the list library); the library evaluates such an expression.
 
 The message of an evaluation that fails is rough: the library evaluates the expression again to find the exact one.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from envtest.schema.cel_costs import NEW_LIST, NEW_MAP, call_cost
 from envtest.schema.cel_frame import ConversionError, EvaluationError, Frame, Node
@@ -33,10 +33,25 @@ from envtest.schema.cel_nodes import (
     junction,
     presence,
 )
-from envtest.schema.cel_operators import COMPARISONS, FUNCTIONS, key_of, text_test, times
+from envtest.schema.cel_operators import COMPARISONS, FUNCTIONS, found, key_of, text_test, times
+from envtest.schema.cel_optionals import FUNCTIONS as OPTIONAL_FUNCTIONS
+from envtest.schema.cel_optionals import (
+    SOURCES,
+    Optional,
+    alternative,
+    has_optional,
+    optional_of,
+)
 from envtest.schema.cel_workload import is_binding
 
-__all__ = ["Evaluator", "Implementation", "Implementations", "Outcome", "prepare_evaluator"]
+__all__ = [
+    "OPTIONAL_RESULT",
+    "Evaluator",
+    "Implementation",
+    "Implementations",
+    "Outcome",
+    "prepare_evaluator",
+]
 
 
 class Implementation(NamedTuple):
@@ -48,6 +63,9 @@ class Implementation(NamedTuple):
 
 Implementations: TypeAlias = Mapping[str, Implementation]
 """Functions by the names of their overloads."""
+
+
+OPTIONAL_RESULT: Final = "a result with an optional value is not supported by envtest"
 
 
 class _UnsupportedError(Exception):
@@ -68,9 +86,10 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
-    """An expression that can be evaluated."""
+    """An expression that can be evaluated; ``uses_optionals`` is whether it has optional values."""
 
     root: Node
+    uses_optionals: bool
 
     def evaluate(self, variables: Mapping[str, Any], limit: int) -> Outcome:
         """Return the outcome of the expression. Raises :class:`CostLimitError` if it costs more than ``limit``."""
@@ -82,6 +101,8 @@ class Evaluator:
             is_exact = isinstance(failure, ConversionError)
             return Outcome(None, frame.cost, str(failure) or "evaluation failed", is_exact)
         frame.charge(0)
+        if self.uses_optionals and has_optional(value):
+            return Outcome(None, frame.cost, OPTIONAL_RESULT, True)
         return Outcome(value, frame.cost)
 
 
@@ -98,9 +119,10 @@ def prepare_evaluator(
     overloads = {entry.key: tuple(entry.value.overloads) for entry in checked.references}
     try:
         compiler = _Compiler(overloads, frozenset(variables), implementations, matches)
-        return Evaluator(compiler.compile(checked.expr))
+        root = compiler.compile(checked.expr)
     except _UnsupportedError:
         return None
+    return Evaluator(root, compiler.uses_optionals)
 
 
 class _Compiler:
@@ -114,7 +136,13 @@ class _Compiler:
         self._overloads = overloads
         self._names = names
         self._implementations = implementations
-        self._functions = {**FUNCTIONS, **times().FUNCTIONS, "matches": text_test(matches)}
+        self.uses_optionals = False
+        self._functions = {
+            **FUNCTIONS,
+            **OPTIONAL_FUNCTIONS,
+            **times().FUNCTIONS,
+            "matches": text_test(matches),
+        }
 
     def compile(self, expression: Any) -> Node:
         """Return the closure of a part of the expression. Raises _UnsupportedError."""
@@ -158,14 +186,16 @@ class _Compiler:
             except KeyError:
                 raise EvaluationError(f"no such key: {name}") from None
             except TypeError:
+                if isinstance(value, Optional):
+                    return found(value, name)
                 raise EvaluationError("no such overload") from None
 
         return node
 
     def _list(self, content: Any) -> Node:
-        if content.optional:
-            raise _UnsupportedError
         elements = [self.compile(element) for element in content.elements]
+        if content.optional:
+            return self._optional_list(elements, frozenset(content.optional))
         is_constant = all(_is_constant(element) for element in content.elements)
         cost = 0 if is_constant else NEW_LIST
 
@@ -175,11 +205,27 @@ class _Compiler:
 
         return node
 
+    @staticmethod
+    def _optional_list(elements: Sequence[Node], optional: frozenset[int]) -> Node:
+        def node(frame: Frame) -> Any:
+            frame.cost += NEW_LIST
+            created = []
+            for position, element in enumerate(elements):
+                value = element(frame)
+                if position not in optional:
+                    created.append(value)
+                elif optional_of(value).has_value:
+                    created.append(value.value)
+            return created
+
+        return node
+
     def _map(self, content: Any) -> Node:
-        if content.message_name or any(entry.optional for entry in content.entries):
+        if content.message_name:
             raise _UnsupportedError
         entries = [
-            (self.compile(entry.map_key), self.compile(entry.value)) for entry in content.entries
+            (self.compile(entry.map_key), self.compile(entry.value), entry.optional)
+            for entry in content.entries
         ]
         is_constant = all(
             _is_constant(entry.map_key) and _is_constant(entry.value) for entry in content.entries
@@ -189,11 +235,15 @@ class _Compiler:
         def node(frame: Frame) -> Any:
             frame.cost += cost
             created: dict[Any, Any] = {}
-            for key, value in entries:
+            for key, node, is_optional in entries:
                 name = key_of(key(frame))
                 if name in created:
                     raise EvaluationError("duplicate key in map")
-                created[name] = value(frame)
+                value = node(frame)
+                if not is_optional:
+                    created[name] = value
+                elif optional_of(value).has_value:
+                    created[name] = value.value
             return created
 
         return node
@@ -206,11 +256,17 @@ class _Compiler:
         if call.HasField("target"):
             parts.insert(0, call.target)
         args = [self.compile(part) for part in parts]
+        if call.function in SOURCES:
+            self.uses_optionals = True
         match call.function:
             case "_&&_":
                 return junction(args, decisive=False)
             case "_||_":
                 return junction(args, decisive=True)
+            case "or":
+                return alternative(*args, unwraps=False)
+            case "orValue":
+                return alternative(*args, unwraps=True)
             case "_[_]" if _is_attribute(parts[1]):
                 # cel-go does not count the variable of an index that is an attribute.
                 args[1] = discounted(args[1])

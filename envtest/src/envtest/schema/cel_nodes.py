@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from envtest.schema.cel_frame import CostLimitError, EvaluationError, Frame, Node
+from envtest.schema.cel_optionals import Optional
 
 __all__ = [
     "comparison",
@@ -31,6 +32,8 @@ def presence(operand: Node, name: str) -> Node:
 
     def node(frame: Frame) -> Any:
         value = operand(frame)
+        if isinstance(value, Optional):
+            value = value.value
         if isinstance(value, dict):
             return name in value
         if value is None or isinstance(value, _SCALARS):

@@ -12,8 +12,9 @@ from typing import Any, Final
 from envtest.schema.cel_frame import CostLimitError, EvaluationError
 from envtest.schema.cel_lists import UnorderedList
 from envtest.schema.cel_macros import COST_LIMIT
+from envtest.schema.cel_optionals import NONE, Optional
 
-__all__ = ["COMPARISONS", "FUNCTIONS", "key_of", "text_test", "times"]
+__all__ = ["COMPARISONS", "FUNCTIONS", "found", "key_of", "text_test", "times"]
 
 _SMALLEST: Final = -(2**63)
 _LARGEST: Final = 2**63 - 1
@@ -42,6 +43,8 @@ def _is_equal(first: Any, second: Any) -> bool:
         return first.keys() == second.keys() and all(
             _is_equal(value, second[key]) for key, value in first.items()
         )
+    if kind is Optional:
+        return first.has_value == second.has_value and _is_equal(first.value, second.value)
     return bool(first == second)
 
 
@@ -176,12 +179,28 @@ def _item(values: Any, key: Any) -> Any:
         if not 0 <= key < len(values):
             raise EvaluationError(f"index out of bounds: {key}")
         return values[key]
+    if isinstance(values, Optional):
+        return found(values, key)
     if not isinstance(values, dict):
         raise EvaluationError("no such overload")
     try:
         return values[key_of(key)]
     except KeyError:
         raise EvaluationError(f"no such key: {key}") from None
+
+
+def found(values: Any, key: Any) -> Optional:
+    """Return the field or item of a value, which can be optional; null and scalars have none, as in cel-go."""
+    if isinstance(values, Optional):
+        return found(values.value, key) if values.has_value else NONE
+    if isinstance(values, dict):
+        name = key_of(key)
+        return Optional(True, values[name]) if name in values else NONE
+    if isinstance(values, list):
+        if type(key) is not int:
+            raise EvaluationError("no such overload")
+        return Optional(True, values[key]) if 0 <= key < len(values) else NONE
+    return NONE
 
 
 def _count(value: Any) -> int:
@@ -260,6 +279,8 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "_==_": _is_equal,
     "_>=_": _ordering(operator.ge),
     "_>_": _ordering(operator.gt),
+    "_?._": found,
+    "_[?_]": found,
     "_[_]": _item,
     "cel.@mapInsert": _insert,
     "contains": text_test(operator.contains),
