@@ -286,7 +286,8 @@ def _run(
         inputs = dict(variables)
         if rule.uses_old and rule.optional_old:
             inputs["has__"] = old is not None
-            inputs["old__"] = before
+            # kube-apiserver does not convert an old object or list that is optional.
+            inputs["old__"] = old if isinstance(old, (dict, list)) else before
         elif rule.uses_old:
             inputs["oldSelf"] = before
         try:

@@ -231,6 +231,34 @@ def test_optional_old_self() -> None:
     assert rule_errors(schema, {"n": 2}, {"n": 9}) == []
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "oldSelf.?n.hasValue() && dyn(oldSelf.value().n) == null && !has(self.n)",
+        "dyn(oldSelf.value().t) == '2020-01-01T00:00:00Z' && self.t != oldSelf.value().t",
+        "!has(oldSelf.value().a__dash__b) && self.a__dash__b == 1",
+        "self.s == oldSelf.value().s && oldSelf.value().s != self.s",
+    ],
+)
+def test_optional_old_objects_are_not_converted(rule: str) -> None:
+    """As in kube-apiserver 1.36."""
+    spec = {
+        "type": "object",
+        "properties": {
+            "n": {"type": "string", "nullable": True},
+            "t": {"type": "string", "format": "date-time"},
+            "a-b": INTEGER,
+            "s": {"type": "array", "x-kubernetes-list-type": "set", "items": INTEGER},
+        },
+        "x-kubernetes-validations": [
+            {"rule": f"!oldSelf.hasValue() || {rule}", "optionalOldSelf": True}
+        ],
+    }
+    schema = {"type": "object", "properties": {"spec": spec}}
+    old = {"n": None, "t": "2020-01-01T00:00:00Z", "a-b": 1, "s": [1, 2]}
+    assert rule_errors(schema, {"spec": {**old, "s": [2, 1]}}, {"spec": old}) == []
+
+
 def test_property_names_are_escaped() -> None:
     schema = schema_with(
         {"rule": "self.a__dash__b == 'x' && self.__if__ == 'y'"}, **{"a-b": {}, "if": {}}
