@@ -60,11 +60,11 @@ def _of_mpi_job(spec: Mapping[str, Any]) -> PodOrder:
 
 
 def _of_job_set(spec: Mapping[str, Any]) -> PodOrder:
-    awaited = {
+    awaited = [
         mapping(dependency).get("status")
         for job in elements(spec.get("replicatedJobs"))
         for dependency in elements(mapping(job).get("dependsOn"))
-    }
+    ]
     if "Complete" in awaited:
         return PodOrder.AFTER_COMPLETION
     is_in_order = mapping(spec.get("startupPolicy")).get("startupPolicyOrder") == "InOrder"

@@ -94,8 +94,8 @@ def await_pods(
     latest = _latest_readiness(observation, status)
     of_order = _deadline_of_order(observation, latest, exist_all=exist_all)
     if of_order is not None:
-        deadline = min(max(deadline, of_order), latest)
-    elif observation.is_queued:
+        deadline = max(deadline, min(of_order, latest))
+    if observation.is_queued:
         deadline = min(deadline, latest)
     if counts.existing < expected:
         _explain_missing_pods(observation, decision, min(began + _USUAL_CREATION, deadline))

@@ -12,7 +12,7 @@ READY = PodOrder.AFTER_READINESS
 COMPLETE = PodOrder.AFTER_COMPLETION
 
 
-def depends(*statuses: str) -> dict[str, Any]:
+def depends(*statuses: object) -> dict[str, Any]:
     dependencies = [{"name": "first", "status": status} for status in statuses]
     return {"replicatedJobs": [{"name": "first"}, {"name": "last", "dependsOn": dependencies}]}
 
@@ -49,6 +49,7 @@ def depends(*statuses: str) -> dict[str, Any]:
         ),
         ("apps/v1", "StatefulSet", None, READY),
         ("jobset.x-k8s.io/v1alpha2", "JobSet", ["x"], PodOrder.AT_ONCE),
+        ("jobset.x-k8s.io/v1alpha2", "JobSet", depends([], {}, 5), READY),
     ],
 )
 def test_order_of_pods(api_version: str, kind: str, spec: Any, expected: PodOrder) -> None:
