@@ -81,6 +81,7 @@ _log = structlog.get_logger("cfo.controllers.appwrapper.kueue")
 
 _GROUP: Final = "kueue.x-k8s.io"
 _RETRY_SECONDS: Final = 5.0
+_INVALID_RETRY_SECONDS: Final = 300.0
 _MAX_MESSAGE: Final = 800
 _WRAPPER_INDEX: Final = "workload-appwrapper"
 
@@ -106,7 +107,7 @@ class KueueReconciler:
         self._workloads = manager.cache.informer(workload)
         self._wrappers = manager.cache.informer(APPWRAPPER).reader
         self._reported: dict[Request, tuple[str, str]] = {}
-        """The uid of each AppWrapper that Kueue cannot admit at all, and why, as the last Event says."""
+        """The uid of each AppWrapper without a Workload that Kueue can admit, and why, as the last Event says."""
         self._selector = str(LabelSelector.of(manager.options.selectors.get(APPWRAPPER)))
         self._is_divided = bool(self._selector)
         """Whether AppWrappers exist that the cache does not select."""
@@ -159,7 +160,7 @@ class KueueReconciler:
                 workload = await self._client.patch_object(workload, protection, unchanged=True)
         decision = decide_action(wrapper, workload)
         if decision.action is QueueAction.CREATE:
-            return await self._create(wrapper)
+            return await self._create(request, wrapper)
         if workload is not None and decision.is_pending:
             self._report_inadmissible(request, wrapper, workload)
         if decision.action is QueueAction.STOP:
@@ -236,11 +237,15 @@ class KueueReconciler:
         message = inadmissible_message(workload)
         if message is None:
             self._reported.pop(request, None)
-            return
+        else:
+            self._report_once(request, wrapper, INADMISSIBLE, message)
+
+    def _report_once(self, request: Request, wrapper: Object, reason: str, message: str) -> None:
+        """Record a Warning Event, unless it is the same as the last one of the AppWrapper."""
         report = (uid_of(wrapper), message)
         if self._reported.get(request) != report:
             self._reported[request] = report
-            self._events.event(wrapper, "Warning", INADMISSIBLE, message)
+            self._events.event(wrapper, "Warning", reason, message)
 
     async def _workload_of(self, wrapper: Mapping[str, Any]) -> Object | None:
         """Return the Workload of an AppWrapper, if it has one; it is read live if the cache may leave it out."""
@@ -249,7 +254,7 @@ class KueueReconciler:
         workload = entry.object() if entry is not None else None
         return workload if workload is not None and is_controlled_by(workload, wrapper) else None
 
-    async def _create(self, wrapper: Object) -> Result:
+    async def _create(self, request: Request, wrapper: Object) -> Result:
         if has_prebuilt_workload(wrapper):
             # A second Workload would ask for its quota twice.
             message = "Only Kueue's own integration of AppWrappers uses a Workload that exists, such as MultiKueue's"
@@ -267,10 +272,10 @@ class KueueReconciler:
             self._events.event(wrapper, "Warning", "WorkloadNameTaken", message)
             return Result(requeue_after=_RETRY_SECONDS)
         except Invalid as error:
-            # The components cannot change, so a retry would be refused as well.
+            # The components cannot change, but policies, webhooks and Kueue's CRD can.
             message = printable(error.message, _MAX_MESSAGE)
-            self._events.event(wrapper, "Warning", "InvalidWorkload", message)
-            return Result()
+            self._report_once(request, wrapper, "InvalidWorkload", message)
+            return Result(requeue_after=_INVALID_RETRY_SECONDS)
         self._events.event(
             wrapper, "Normal", "CreatedWorkload", f"Created Workload: {key_of(created)}"
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 import structlog
 
@@ -134,6 +134,12 @@ _log = structlog.get_logger("cfo.controllers.flux")
 _NOT_DECLARED: Final = "field not declared in schema"
 """The error of a server-side apply with a field that the CRD lacks."""
 
+_ANSWER_SECONDS: Final = 60.0
+"""For how long it is remembered that the API server does not refuse pods."""
+
+_Question: TypeAlias = tuple[str, int | None, int]
+"""Uid of a Job, and the numbers of its failed and missing pods."""
+
 _LABELLED_PODS: Final = 20
 """The maximum number of pods that one reconcile labels."""
 
@@ -173,10 +179,10 @@ class MiniClusterReconciler:
     informers: Informers
     _undeclared: set[str] = field(default_factory=set, init=False)
     """Fields of the status that the CRD lacks, because it is that of the Go operator."""
-    _not_refused: dict[NamespacedName, tuple[str, int | None, int]] = field(
+    _not_refused: dict[NamespacedName, tuple[_Question, float]] = field(
         default_factory=dict, init=False
     )
-    """By MiniCluster: uid, failed and missing pods of its Job when the API server last refused none of these."""
+    """By MiniCluster: what the API server was asked when it last refused no pod, and when (monotonic, in seconds)."""
 
     async def reconcile(self, request: Request) -> Result:
         """Bring one MiniCluster up to date."""
@@ -441,7 +447,9 @@ class MiniClusterReconciler:
         if known.get("status") == "False" and message.startswith(subject):
             return PodFailure(PODS_MISSING, message)
         question = (uid_of(job), (job.get("status") or {}).get("failed"), missing)
-        if self._not_refused.get(key_of(cluster)) == question:
+        known_question, asked_at = self._not_refused.get(key_of(cluster), (None, 0.0))
+        asked_now = self.clock.monotonic()
+        if known_question == question and asked_now - asked_at < _ANSWER_SECONDS:
             return None
         refusal = ""
         try:
@@ -453,7 +461,7 @@ class MiniClusterReconciler:
         why = f": {refusal}"
         if not refusal:
             if has_failed_pods(job):
-                self._not_refused[key_of(cluster)] = question
+                self._not_refused[key_of(cluster)] = question, asked_now
                 return None
             why = f". The Events of the Job say why: kubectl describe job -n {key_of(job).namespace} {name_of(job)}"
         return PodFailure(PODS_MISSING, shortened(subject + why, MAX_WHOLE_MESSAGE))
