@@ -53,8 +53,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import APIRequest
 from cfo.runtime.objects import LEASE
-from cfo.runtime.webhook import mark_of, owner_of
-from cfo.runtime.webhook.coverage import gaps_of, namespace_selector
+from cfo.runtime.webhook import gaps_of, mark_of, namespace_selector, owner_of
 from cfo.version import CONFIG_MAP_NAME
 
 _ENDPOINT_SLICE: Final = GVK("discovery.k8s.io", "v1", "EndpointSlice")

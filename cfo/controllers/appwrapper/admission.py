@@ -42,7 +42,7 @@ from cfo.runtime import (
     rfc3339,
 )
 from cfo.runtime.objects import NAMESPACE, VALIDATING_WEBHOOK_CONFIGURATION, parse_time
-from cfo.runtime.webhook.coverage import NAME_LABEL, gaps_of, namespace_selector
+from cfo.runtime.webhook import NAMESPACE_NAME_LABEL, gaps_of, namespace_selector
 
 _log = structlog.get_logger("cfo.controllers.appwrapper.admission")
 
@@ -274,7 +274,8 @@ def obstacle_of(webhook: Mapping[str, Any]) -> str:
 def depends_on_labels(webhook: Mapping[str, Any]) -> bool:
     """Return whether the Namespace must be read to know whether ``webhook`` selects it."""
     return any(
-        requirement.key != NAME_LABEL for requirement in namespace_selector(webhook).requirements
+        requirement.key != NAMESPACE_NAME_LABEL
+        for requirement in namespace_selector(webhook).requirements
     )
 
 
@@ -285,10 +286,12 @@ def selected_since(webhook: Mapping[str, Any], namespace: Object) -> datetime | 
     """
     metadata = namespace["metadata"]
     selector = namespace_selector(webhook)
-    labels = {**(metadata.get("labels") or {}), NAME_LABEL: metadata["name"]}
+    labels = {**(metadata.get("labels") or {}), NAMESPACE_NAME_LABEL: metadata["name"]}
     if not selector.matches(labels):
         return None
-    keys = {f"f:{requirement.key}" for requirement in selector.requirements} - {f"f:{NAME_LABEL}"}
+    keys = {f"f:{requirement.key}" for requirement in selector.requirements} - {
+        f"f:{NAMESPACE_NAME_LABEL}"
+    }
     times = [
         entry.get("time")
         for entry in metadata.get("managedFields") or ()

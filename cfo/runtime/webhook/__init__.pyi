@@ -7,6 +7,10 @@ from .admission import Operation as Operation
 from .admission import UserInfo as UserInfo
 from .admission import Validator as Validator
 from .admission import Warnings as Warnings
+from .coverage import NAMESPACE_NAME_LABEL as NAMESPACE_NAME_LABEL
+from .coverage import Gap as Gap
+from .coverage import gaps_of as gaps_of
+from .coverage import namespace_selector as namespace_selector
 from .options import CertificateFiles as CertificateFiles
 from .options import RotatedCertificates as RotatedCertificates
 from .options import ServiceReference as ServiceReference

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from cfo.runtime.cache.selectors import LabelSelector
 
-NAME_LABEL: Final = "kubernetes.io/metadata.name"
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 """The label with the name of a Namespace, which API servers set."""
 _OLM_PREFIX: Final = "olm.operatorgroup.uid/"
 _DEFAULT_MATCH_POLICY: Final = "Equivalent"
@@ -63,7 +63,7 @@ def _unstable_selection(webhook: Mapping[str, Any]) -> str:
     for requirement in requirements:
         of_group = requirement.key.startswith(_OLM_PREFIX)
         selects = requirement.operator in ("In", "Exists")
-        if requirement.key != NAME_LABEL and not (of_group and selects):
+        if requirement.key != NAMESPACE_NAME_LABEL and not (of_group and selects):
             return f"its namespaceSelector {requirement} depends on a label that can change without a trace"
     return ""
 
