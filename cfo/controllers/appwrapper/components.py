@@ -40,6 +40,7 @@ from cfo.api.appwrapper.podsets import (
 )
 from cfo.api.appwrapper.quota import submitter_template
 from cfo.api.quantity import is_zero
+from cfo.api.reading import elements
 from cfo.config.appwrapper import AppWrapperConfiguration, AutopilotConfiguration
 from cfo.runtime import (
     GVK,
@@ -245,8 +246,9 @@ def desired_object(
     metadata |= {"namespace": namespace, "name": component.key.name}
     metadata.pop("generateName", None)
     inject(obj, component.pod_sets, infos, name_of(wrapper), config)
+    others = elements(metadata.get("ownerReferences"))
     metadata["ownerReferences"] = [
-        *(metadata.get("ownerReferences") or ()),
+        *(other for other in others if isinstance(other, dict)),
         owner_reference(wrapper, block_owner_deletion=True),
     ]
     return obj

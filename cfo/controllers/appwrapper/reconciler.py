@@ -401,7 +401,7 @@ class ComponentCreator:
         self, wrapper: Object, component: Component, infos: Iterable[Mapping[str, Any]]
     ) -> Creation:
         try:
-            obj = desired_object(wrapper, component, infos, self._config)
+            obj = self._desired(wrapper, component, infos)
             if not (await self._client.mapper.resource(component.gvk)).namespaced:
                 problem = f"{component.display_name} is cluster-scoped, so it cannot belong to an AppWrapper"
                 return Creation(component, error=problem, fatal=True)
@@ -419,6 +419,16 @@ class ComponentCreator:
             return Creation(component, error=str(error))
         (result,) = results
         return creation_of(component, result)
+
+    def _desired(
+        self, wrapper: Object, component: Component, infos: Iterable[Mapping[str, Any]]
+    ) -> Object:
+        try:
+            return desired_object(wrapper, component, infos, self._config)
+        except (AttributeError, KeyError, TypeError) as error:
+            # Admission does not read all fields. An exception in each reconcile would keep the quota for good.
+            problem = f"{component.display_name}: a field of the template has a wrong type"
+            raise InjectionError(problem) from error
 
 
 def creation_of(component: Component, result: ChildResult) -> Creation:

@@ -81,6 +81,7 @@ _METADATA: Final = {
     "namespace": _STRING,
     "labels": _OBJECT,
     "annotations": _OBJECT,
+    "ownerReferences": Shape(list, items=Shape(dict, required=True)),
 }
 _POD_SET: Final = Shape(
     dict, {"path": _STRING, "annotations": _OBJECT, "replicas": Shape(int)}, required=True

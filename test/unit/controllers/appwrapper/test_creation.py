@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +15,7 @@ from cfo.controllers.appwrapper.components import (
 )
 from cfo.controllers.appwrapper.creation import Creation, after_creation
 from cfo.controllers.appwrapper.decision import WrapperDecision
+from cfo.controllers.appwrapper.reconciler import ComponentCreator
 from cfo.controllers.appwrapper.transition import decide
 from cfo.runtime.objects.unstructured import Object, find_condition
 from test.support.observations import (
@@ -131,3 +132,19 @@ def test_generated_names_are_stable_per_deployment() -> None:
         item["lastTransitionTime"] = "2026-01-02T00:00:00Z"
     assert components_of(obj)[0].key.name != first.key.name
     assert NOW.microsecond
+
+
+async def test_template_with_a_field_of_a_wrong_type_is_a_fatal_error() -> None:
+    """Admission does not read all fields. An exception in each reconcile would keep the quota for good."""
+    obj = wrapper("Pod")
+    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": None}}
+    template = obj["spec"]["components"][0]["template"]
+    template["metadata"]["ownerReferences"] = 5
+    template["spec"]["affinity"] = {"nodeAffinity": affinity}
+    template["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    unused = cast("Any", None)
+    creator = ComponentCreator(unused, CONFIG, unused, lambda *_: [[]])
+    created = await creator.create_missing(observe(obj, objects=[None]))
+    assert [(each.error, each.fatal) for each in created] == [
+        ("Pod pod-0: a field of the template has a wrong type", True)
+    ]

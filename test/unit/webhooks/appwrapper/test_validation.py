@@ -98,6 +98,14 @@ def test_name_must_be_a_valid_label_value(length: int) -> None:
             {**POD, "metadata": {"name": ["p"]}},
             ["template.metadata.name: Invalid value: must be of type string"],
         ),
+        (
+            {**POD, "metadata": {"name": "p", "ownerReferences": 5}},
+            ["template.metadata.ownerReferences: Invalid value: must be of type array"],
+        ),
+        (
+            {**POD, "metadata": {"name": "p", "ownerReferences": [None]}},
+            ["template.metadata.ownerReferences[0]: Invalid value: must be of type object"],
+        ),
     ],
 )
 def test_malformed_template_is_a_field_error(broken: Any, expected: list[str]) -> None:
