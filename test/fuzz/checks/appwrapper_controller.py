@@ -24,11 +24,15 @@ CORPUS = Corpus(kind="AppWrapper")
 
 @st.composite
 def mutated_templates(draw: st.DrawFn) -> Object:
-    """Mutate only the spec of a wrapped object, whose types the CRD of AppWrappers does not restrict."""
+    """Mutate only a wrapped object, whose types the CRD of AppWrappers does not restrict: its spec, or all of it."""
     wrapper = copy.deepcopy(draw(st.sampled_from(CORPUS.objects)))
     for component in wrapper["spec"].get("components") or ():
+        template = component["template"]
+        template.setdefault("metadata", {}).setdefault("ownerReferences", [{}])
         for _ in range(draw(st.integers(0, 4))):
-            mutate(draw, component["template"].setdefault("spec", {}), CORPUS)
+            mutate(draw, template.setdefault("spec", {}), CORPUS)
+        if draw(st.booleans()):
+            mutate(draw, template, CORPUS)
     return wrapper
 
 
