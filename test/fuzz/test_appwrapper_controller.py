@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 
 from cfo.api.appwrapper.podsets import PodSetError
@@ -30,9 +34,11 @@ from cfo.runtime.objects.unstructured import Object
 from test.fuzz.checks.appwrapper_controller import (
     ANNOTATIONS,
     CONFIG,
+    IN_ORDER,
     MAX_SECONDS,
     MAX_STATUS,
     OBJECTS,
+    OWNER,
     PODS,
     VALUES,
     WRAPPERS,
@@ -111,3 +117,42 @@ def test_each_stored_appwrapper_has_a_workload_or_is_rejected(wrapper: Any, gvk:
 @fuzz(0.04, st.dictionaries(st.sampled_from(ANNOTATIONS), VALUES))
 def test_each_annotation_is_a_setting_or_a_problem(annotations: dict[str, str]) -> None:
     check_settings(annotations)
+
+
+OTHER_TYPES: tuple[Any, ...] = (None, True, 5, 0.5, "x", [], [None], ["x"], {}, {"a": 1})
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each list or object in ``value`` with each of its indexes or keys."""
+    keys: list[Any] = []
+    if isinstance(value, dict):
+        keys = list(value)
+    elif isinstance(value, list):
+        keys = list(range(len(value)))
+    for key in keys:
+        yield value, key
+        yield from places(value[key])
+
+
+@pytest.mark.parametrize("number", range(len(IN_ORDER)))
+def test_field_of_any_type_is_read_or_rejected(number: int) -> None:
+    """An exception in each reconcile would keep the quota of an AppWrapper for good."""
+    wrapper = copy.deepcopy(IN_ORDER[number])
+    template = wrapper["spec"]["components"][0]["template"]
+    template["metadata"]["ownerReferences"] = [dict(OWNER)]
+    assert as_stored(wrapper) is not None
+    for parent, key in list(places(template)):
+        kept = parent[key]
+        for value in OTHER_TYPES:
+            parent[key] = value
+            stored = as_stored(wrapper)
+            if stored is None:
+                continue
+            components = components_of(stored)
+            decide(observe(stored, objects=[None for _ in components]))
+            for component in components:
+                with suppress(InjectionError):
+                    desired_object(stored, component, [{}], CONFIG)
+            with suppress(PodSetError):
+                desired_workload(stored, WORKLOADS[0], WorkloadPriority())
+        parent[key] = kept

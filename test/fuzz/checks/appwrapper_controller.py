@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from hypothesis import strategies as st
 
-from cfo.api.appwrapper.names import ANNOTATION_PREFIX
+from cfo.api.appwrapper.names import ANNOTATION_PREFIX, APPWRAPPER
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.appwrapper.components import (
@@ -19,7 +19,63 @@ from test.fuzz.bounds import assert_readable, limited_time
 from test.fuzz.mutations import HOSTILE, mutate, mutated
 from test.fuzz.seeds import Corpus
 
-CORPUS = Corpus(kind="AppWrapper")
+_POD = {"spec": {"containers": [{"name": "a", "image": "b"}]}}
+_JOB = {"template": {"spec": {"template": _POD}}}
+_AFTER = [{"name": "download", "status": "Complete"}]
+_NODES = {"name": "node", "template": {"spec": {"template": _POD}}}
+
+
+OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "u"}
+"""A valid owner reference of an object in a template."""
+
+
+def _wrapper_of(api_version: str, kind: str, spec: Object, *paths: str) -> Object:
+    template = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+    pod_sets = [{"path": path} for path in paths]
+    component = {"template": template, **({"podSets": pod_sets} if pod_sets else {})}
+    return {
+        "apiVersion": APPWRAPPER.api_version,
+        "kind": APPWRAPPER.kind,
+        "metadata": {"name": "w", "namespace": "ns"},
+        "spec": {"components": [component]},
+    }
+
+
+IN_ORDER = [
+    _wrapper_of(
+        "jobset.x-k8s.io/v1alpha2",
+        "JobSet",
+        {
+            "startupPolicy": {"startupPolicyOrder": "InOrder"},
+            "replicatedJobs": [
+                {"name": "download", **_JOB},
+                {"name": "train", **_JOB, "dependsOn": _AFTER},
+            ],
+        },
+    ),
+    _wrapper_of(
+        "kubeflow.org/v2beta1",
+        "MPIJob",
+        {
+            "launcherCreationPolicy": "WaitForWorkersReady",
+            "mpiReplicaSpecs": {"Launcher": {"template": _POD}, "Worker": {"template": _POD}},
+        },
+    ),
+    _wrapper_of(
+        "trainer.kubeflow.org/v1alpha1",
+        "TrainJob",
+        {
+            "runtimePatches": [
+                {"trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [_NODES]}}}}
+            ]
+        },
+        "template.spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0].template.spec.template",
+    ),
+    _wrapper_of("apps/v1", "StatefulSet", {"podManagementPolicy": "Parallel", "template": _POD}),
+]
+"""Kinds whose pods wait for others, which no sample has."""
+
+CORPUS = Corpus(IN_ORDER, kind="AppWrapper")
 
 
 @st.composite
@@ -28,7 +84,7 @@ def mutated_templates(draw: st.DrawFn) -> Object:
     wrapper = copy.deepcopy(draw(st.sampled_from(CORPUS.objects)))
     for component in wrapper["spec"].get("components") or ():
         template = component["template"]
-        template.setdefault("metadata", {}).setdefault("ownerReferences", [{}])
+        template.setdefault("metadata", {})["ownerReferences"] = [dict(OWNER)]
         for _ in range(draw(st.integers(0, 4))):
             mutate(draw, template.setdefault("spec", {}), CORPUS)
         if draw(st.booleans()):
