@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from envtest.schema.cel import CELCompileError, CELError, Program, compile_expression
 from envtest.schema.cel_checked import checked_expression
+from envtest.schema.cel_workload import direct_parts
 from envtest.schema.formats import parse_duration
 
 __all__ = ["check_literals"]
@@ -108,22 +109,12 @@ def _errors(checked: Any, types: _Types) -> Iterator[tuple[int, str]]:
 
 
 def _parts(expression: Any) -> Iterator[Any]:
-    if expression.HasField("select"):
-        yield expression.select.operand
-    elif expression.HasField("call"):
-        if expression.call.HasField("target"):
-            yield expression.call.target
-        yield from expression.call.args
-    elif expression.HasField("list"):
-        yield from expression.list.elements
-    elif expression.HasField("struct"):
-        for entry in expression.struct.entries:
-            if entry.HasField("map_key"):
-                yield entry.map_key
-            yield entry.value
-    elif expression.HasField("loop"):
+    """Yield the direct parts of an expression, also of a loop."""
+    if expression.HasField("loop"):
         loop = expression.loop
         yield from (loop.range, loop.initial, loop.condition, loop.step, loop.result)
+    else:
+        yield from direct_parts(expression)
 
 
 def _literal_errors(expression: Any, types: _Types) -> Iterator[tuple[Any, str]]:

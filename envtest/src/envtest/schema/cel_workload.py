@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["Workload", "is_binding", "workload"]
+__all__ = ["Workload", "direct_parts", "is_binding", "workload"]
 
 
 def is_binding(loop: Any) -> bool:
@@ -40,11 +40,11 @@ def workload(checked: Any) -> Workload:
             todo += [(loop.range, depth), (loop.initial, depth), (loop.result, depth)]
             todo += [(loop.condition, inner), (loop.step, inner)]
         else:
-            todo += [(part, depth) for part in _parts(expression)]
+            todo += [(part, depth) for part in direct_parts(expression)]
     return Workload(parts, deepest)
 
 
-def _parts(expression: Any) -> Iterator[Any]:
+def direct_parts(expression: Any) -> Iterator[Any]:
     """Yield the direct parts of an expression that is not a loop."""
     if expression.HasField("select"):
         yield expression.select.operand
