@@ -74,7 +74,10 @@ def _matches(webhook: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     combinations = product(
         wanted["apiGroups"], wanted["apiVersions"], wanted["operations"], wanted["resources"]
     )
-    return all(any(_has_all(rule, *combination) for rule in rules) for combination in combinations)
+    for combination in combinations:
+        if not any(_has_all(rule, *combination) for rule in rules):
+            return False
+    return True
 
 
 def _has_all(
