@@ -74,10 +74,11 @@ def _matches(webhook: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     combinations = product(
         wanted["apiGroups"], wanted["apiVersions"], wanted["operations"], wanted["resources"]
     )
-    for combination in combinations:
-        if not any(_has_all(rule, *combination) for rule in rules):
-            return False
-    return True
+
+    def is_matched(combination: tuple[str, str, str, str]) -> bool:
+        return any(_has_all(rule, *combination) for rule in rules)
+
+    return all(map(is_matched, combinations))
 
 
 def _has_all(
