@@ -118,12 +118,18 @@ async def wait_for_workload_condition(
 
 async def test_queued_appwrapper_runs_after_admission(environment: AppWrapperEnvironment) -> None:
     component = job(parallelism=2, phase="Succeeded", finish_after="2")
-    component["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    container = component["spec"]["template"]["spec"]["containers"][0]
+    # Pods may have both, and Kueue's CRD accepts neither.
+    container["resources"] = {"requests": {"cpu": 0.5}}
+    container["env"] = [{"name": "SEED", "value": "1"}, {"name": "SEED", "value": "2"}]
     async with run_appwrapper_controllers(environment, configuration(kueueIntegration=True)):
         await environment.create(queued(component))
         workload = await get_workload(environment)
         assert (await environment.get_wrapper())["spec"]["suspend"] is True
         assert await environment.object_names(JOB) == []
+        (admitted,) = workload["spec"]["podSets"][0]["template"]["spec"]["containers"]
+        assert admitted["resources"] == {"requests": {"cpu": "0.5"}}
+        assert admitted["env"] == [{"name": "SEED", "value": "2"}]
         recorded = next(
             item
             for step in load_appwrapper("kueue/kueue-admission")["steps"]

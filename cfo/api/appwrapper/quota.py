@@ -28,7 +28,7 @@ from cfo.api.appwrapper.podsets import (
 )
 from cfo.api.appwrapper.train_jobs import RESOURCES_PATH, trained_pod_spec
 from cfo.api.pod_requests import with_default_requests
-from cfo.api.quantities import with_text_quantities
+from cfo.api.pod_templates import for_custom_resource
 from cfo.runtime import Object, annotations_of
 from cfo.runtime.objects import copied, parse_quantity
 
@@ -108,13 +108,13 @@ def pods_with_quota(component: Mapping[str, Any]) -> list[QuotaGroup]:
             _add_to_ray_pod(template, found["spec"], is_head=_is_head(template, path))
         if gvk == TRAIN_JOB:
             found["spec"] = trained_pod_spec(template, path, found["spec"])
-        found["spec"] = with_text_quantities(with_default_requests(found["spec"]))
+        found["spec"] = for_custom_resource(with_default_requests(found["spec"]))
         groups.append(QuotaGroup(pod_set, found, len(groups), submits))
     has_submitter = any(group.is_submitter for group in groups)
     if groups and submits_in_own_pod(template) and not has_submitter:
         pod_set = {"path": SUBMITTER_PATH, "replicas": 1}
         submitter = submitter_template(template)
-        submitter["spec"] = with_text_quantities(with_default_requests(submitter["spec"]))
+        submitter["spec"] = for_custom_resource(with_default_requests(submitter["spec"]))
         groups.append(QuotaGroup(pod_set, submitter, len(groups), is_submitter=True))
     return groups
 

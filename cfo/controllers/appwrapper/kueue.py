@@ -20,7 +20,7 @@ import structlog
 from cfo.api.appwrapper.names import APPWRAPPER, FIELD_MANAGER, is_managed_here, workload_name
 from cfo.api.appwrapper.podsets import PodSetError
 from cfo.api.kueue import INADMISSIBLE, PRIORITY_CLASS_LABEL, inadmissible_message
-from cfo.controllers.appwrapper.components import specified_infos
+from cfo.controllers.appwrapper.components import components_of, specified_infos
 from cfo.controllers.appwrapper.workload import (
     WorkloadPriority,
     desired_workload,
@@ -261,6 +261,8 @@ class KueueReconciler:
             self._events.event(wrapper, "Warning", "PrebuiltWorkload", message)
             return Result()
         try:
+            # What can be read now can be read as long as there is a quota to release: components cannot change.
+            components_of(wrapper)
             priority = await self._priority(wrapper)
             desired = desired_workload(wrapper, self.workload, priority, self._selector)
             created = await self._client.create(desired)

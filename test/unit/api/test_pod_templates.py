@@ -1,10 +1,10 @@
-"""Quantities of pods as text."""
+"""Pod templates as CRDs accept them."""
 
 from __future__ import annotations
 
 import copy
 
-from cfo.api.quantities import with_text_quantities
+from cfo.api.pod_templates import for_custom_resource
 
 
 def test_numbers_with_a_fraction_become_text() -> None:
@@ -23,7 +23,7 @@ def test_numbers_with_a_fraction_become_text() -> None:
         "restartPolicy": "Never",
     }
     before = copy.deepcopy(spec)
-    found = with_text_quantities(spec)
+    found = for_custom_resource(spec)
     assert spec == before
     text = {"requests": {"cpu": "0.5", "memory": 1024}, "limits": {"cpu": "1", "memory": None}}
     assert found["containers"] == [{"name": "a", "resources": text}, {"name": "b"}]
@@ -36,3 +36,37 @@ def test_numbers_with_a_fraction_become_text() -> None:
     assert stored == {"requests": {"storage": "1.5"}}
     assert plain == {"name": "x", "emptyDir": {}}
     assert found["restartPolicy"] == "Never"
+
+
+def test_the_last_of_several_items_with_the_same_key_is_kept() -> None:
+    container = {
+        "name": "a",
+        "env": [
+            {"name": "A", "value": "1"},
+            {"name": "B", "value": "2"},
+            {"name": "A", "value": "3"},
+        ],
+        "ports": [
+            {"containerPort": 80},
+            {"containerPort": 80, "protocol": "TCP", "name": "http"},
+            {"containerPort": 80, "protocol": "UDP"},
+        ],
+    }
+    spec = {
+        "containers": [container],
+        "initContainers": [container],
+        "hostAliases": [
+            {"ip": "10.0.0.1", "hostnames": ["a"]},
+            {"ip": "10.0.0.1", "hostnames": ["b"]},
+        ],
+        "imagePullSecrets": [{}, {"name": ""}, {"name": "pull"}, {"name": "pull"}],
+    }
+    before = copy.deepcopy(spec)
+    found = for_custom_resource(spec)
+    assert spec == before
+    for field in ("containers", "initContainers"):
+        (unique,) = found[field]
+        assert sorted(item["value"] for item in unique["env"]) == ["2", "3"]
+        assert unique["ports"] == container["ports"][1:]
+    assert found["hostAliases"] == [{"ip": "10.0.0.1", "hostnames": ["b"]}]
+    assert found["imagePullSecrets"] == [{"name": ""}, {"name": "pull"}]
