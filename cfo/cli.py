@@ -79,7 +79,10 @@ class _LazyGroup(click.Group):
         ),
         "new": ("cfo.console.new.project", "Write the project of a new operator."),
         "status": ("cfo.console.status_command", "Show the state of a cluster's workloads."),
-        "uninstall": ("cfo.console.uninstall", "Uninstall the operator from a cluster."),
+        "uninstall": (
+            "cfo.console.uninstall.uninstall_command",
+            "Uninstall the operator from a cluster.",
+        ),
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -50,7 +50,7 @@ def _container(container: Mapping[str, Any]) -> dict[str, Any]:
 def _with_unique_items(
     owner: Mapping[str, Any], lists: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return a pod or container of which each of ``lists`` has one item of each key."""
+    """Return a pod or container whose ``lists`` have one item for each key."""
     found = dict(owner)
     for field, key_fields in lists.items():
         items = elements(found.get(field))
@@ -62,7 +62,7 @@ def _with_unique_items(
 def _unique_items(
     items: Iterable[Mapping[str, Any]], key_fields: Mapping[str, Any]
 ) -> list[Mapping[str, Any]]:
-    """Return the last of ``items`` of each key."""
+    """Return the last item for each key."""
     by_key: dict[tuple[str, ...], Mapping[str, Any]] = {}
     for item in items:
         key = tuple(str(item.get(field, default)) for field, default in key_fields.items())

@@ -158,7 +158,7 @@ def load_operator() -> None:
     # An operator imports the modules of its features when it starts; all of them take 0.2 s.
     with tune_process():
         import cfo.cli
-        import cfo.console.uninstall
+        import cfo.console.uninstall.uninstall_command
         import cfo.controllers.appwrapper
         import cfo.controllers.flux
         import cfo.controllers.flux.fluxjob

@@ -121,6 +121,7 @@ def _end_unused_quota(observation: WrapperObservation, decision: WrapperDecision
     status.set(UNHEALTHY, True, "InsufficientPodsReady", message, restart=True)
     decision.record_warning("Failed", f"InsufficientPodsReady: {message}")
     decision.create = False
+    decision.add_finalizer = False  # an AppWrapper without room for it can still be written smaller
     decision.unexplained = None
     if not status.is_true(RESOURCES_DEPLOYED):
         status.set(RESOURCES_DEPLOYED, False, "Failed", _DELETED_AFTER_FAILURE)

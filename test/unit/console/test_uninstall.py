@@ -9,7 +9,9 @@ from unittest import mock
 import pytest
 
 from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
-from cfo.console import uninstall
+from cfo.console.uninstall import installation_check, steps
+from cfo.console.uninstall.removal import Removal, UninstallIncomplete
+from cfo.console.uninstall.stored_objects import deleted_namespaces
 from cfo.runtime import GVK, Client, Conflict, Forbidden, NamespacedName, Object
 from cfo.runtime.objects import LEASE
 
@@ -37,7 +39,7 @@ class ContestedClient:
 async def test_removal_of_a_contested_finalizer_ends() -> None:
     client = ContestedClient()
     reports: list[str] = []
-    removal = uninstall._Removal(cast("Client", client), reports.append, dry_run=False)
+    removal = Removal(cast("Client", client), reports.append, dry_run=False)
     await removal.remove_finalizer(RAY_CLUSTER, NamespacedName("ns", "rc"), FINALIZER)
     assert client.writes == 20
     assert reports == [
@@ -88,9 +90,9 @@ async def test_conditions_that_nothing_corrects_any_more_are_removed(manager: st
     client = ConditionsClient(manager)
     for dry_run in (True, False, False):
         reports: list[str] = []
-        removal = uninstall._Removal(cast("Client", client), reports.append, dry_run=dry_run)
+        removal = Removal(cast("Client", client), reports.append, dry_run=dry_run)
         has_own = manager == FIELD_MANAGER and len(client.conditions) == 2
-        await uninstall._remove_conditions(removal, cast("Client", client))
+        await steps._remove_conditions(removal, cast("Client", client))
         verb = "would remove" if dry_run else "removed"
         expected = [f"{verb} the operator's conditions from 1 RayCluster (ns/rc)"]
         assert reports == (expected if has_own else [])
@@ -127,20 +129,20 @@ async def test_only_metadata_is_listed_to_remove_finalizers() -> None:
     removed: list[NamespacedName] = []
     removal = mock.Mock()
     removal.remove_finalizer = mock.AsyncMock(side_effect=lambda _, key, __: removed.append(key))
-    await uninstall._remove_finalizers(removal, client)
+    await steps._remove_finalizers(removal, client)
     assert removed == [NamespacedName("ns", "rc")]
 
 
 async def test_only_metadata_is_listed_while_objects_are_deleted() -> None:
     reports: list[str] = []
-    removal = uninstall._Removal(cast("Client", MetadataClient()), reports.append, dry_run=False)
+    removal = Removal(cast("Client", MetadataClient()), reports.append, dry_run=False)
     await removal.wait_for_deletion(RAY_CLUSTER, 0)
     pending = "is being deleted, waiting for other"
     assert reports == [f"still not deleted after 0 s: RayCluster ns/rc {pending}"]
     await removal.report_orphans([])
     assert f"the finalizer {FINALIZER} of 1 RayCluster (ns/rc) any more" in reports[1]
     assert '"path": "/metadata/finalizers/1"' in reports[1]
-    with pytest.raises(uninstall.UninstallIncomplete):
+    with pytest.raises(UninstallIncomplete):
         await removal.conclude()
     assert reports[2:] == ["not deleted: 2 RayClusters (ns/free, ns/rc)"]
 
@@ -156,7 +158,7 @@ class ManyLeases:
 
 
 async def test_leases_of_tenants_do_not_hide_what_an_operator_left() -> None:
-    found = await uninstall._state_elsewhere(cast("Client", ManyLeases()), "ops")
+    found = await installation_check._state_elsewhere(cast("Client", ManyLeases()), "ops")
     assert found.startswith("; other namespaces contain Lease default/l, Lease aa-00/l, ")
     assert "Lease aa-03/l and 8 more: if cfo run left them there" in found
 
@@ -171,4 +173,4 @@ class ForbiddenNamespaces:
 async def test_namespace_that_cannot_be_read_may_have_an_operator() -> None:
     binding = {"kind": "ClusterRoleBinding", "subjects": [{"namespace": "codeflare"}]}
     client = cast("Client", ForbiddenNamespaces())
-    assert await uninstall._deleted_namespaces(client, [binding]) == set()
+    assert await deleted_namespaces(client, [binding]) == set()
