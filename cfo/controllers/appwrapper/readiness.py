@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from cfo.api.appwrapper.names import PODS_READY, QUOTA_RESERVED, RESOURCES_DEPLOYED
+from cfo.api.appwrapper.names import PODS_READY, RESOURCES_DEPLOYED
 from cfo.api.appwrapper.pod_order import PodOrder
 from cfo.api.appwrapper.pod_use import LeastUse
 from cfo.controllers.appwrapper.components import Component
@@ -30,8 +30,7 @@ from cfo.controllers.appwrapper.pods import (
     time_or_none,
     waiting_pods_message,
 )
-from cfo.controllers.appwrapper.retries import report_unhealthy, reset_or_fail
-from cfo.controllers.appwrapper.status import WrapperStatus
+from cfo.controllers.appwrapper.retries import latest_readiness, report_unhealthy, reset_or_fail
 from cfo.controllers.pod_status import is_same_failure
 from cfo.runtime.objects import format_duration
 
@@ -91,7 +90,7 @@ def await_pods(
     else:
         grace = settings.admission_grace
     deadline = began + grace
-    latest = _latest_readiness(observation, status)
+    latest = latest_readiness(observation, status)
     of_order = _deadline_of_order(observation, latest, exist_all=exist_all)
     if of_order is not None:
         deadline = max(deadline, min(of_order, latest))
@@ -110,12 +109,6 @@ def await_pods(
     )
     report_unhealthy(decision, "InsufficientPodsReady", message)
     reset_or_fail(observation, decision, terminal=counts.terminal_failure)
-
-
-def _latest_readiness(observation: WrapperObservation, status: WrapperStatus) -> datetime:
-    """Return until when the pods must be ready, whatever its user sets, and whichever pods are created and deleted."""
-    since = max(status.last_transition(QUOTA_RESERVED), status.last_transition(PODS_READY))
-    return since + observation.settings.grace_period_ceiling
 
 
 def _deadline_of_order(

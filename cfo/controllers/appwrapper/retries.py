@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
-from cfo.api.appwrapper.names import PODS_READY, QUOTA_RESERVED, UNHEALTHY, Phase
+from cfo.api.appwrapper.names import (
+    PODS_READY,
+    QUOTA_RESERVED,
+    RESOURCES_DEPLOYED,
+    UNHEALTHY,
+    Phase,
+)
 from cfo.controllers.appwrapper.decision import WrapperDecision, WrapperObservation
 from cfo.controllers.appwrapper.status import WrapperStatus
 from cfo.runtime.objects import format_duration
@@ -73,16 +79,24 @@ def _overdue(observation: WrapperObservation, status: WrapperStatus) -> str:
 
     Its user chooses the number of retries, and all of them keep the quota, also if no pod ever runs.
     """
-    settings = observation.settings
     if not observation.is_queued or status.is_true(PODS_READY):
         return ""
-    since = max(status.last_transition(QUOTA_RESERVED), status.last_transition(PODS_READY))
-    ceiling = settings.grace_period_ceiling
-    if observation.now < since + ceiling:
+    if observation.now < latest_readiness(observation, status):
         return ""
+    ceiling = observation.settings.grace_period_ceiling
     return (
         f"not retried any more, because its pods have not been ready for {format_duration(ceiling)}"
     )
+
+
+def latest_readiness(observation: WrapperObservation, status: WrapperStatus) -> datetime:
+    """Return until when the pods must be ready, whatever its user sets, and whichever pods are created and deleted.
+
+    All attempts together keep the quota of a queue. Without a queue, each attempt begins anew.
+    """
+    start = QUOTA_RESERVED if observation.is_queued else RESOURCES_DEPLOYED
+    since = max(status.last_transition(start), status.last_transition(PODS_READY))
+    return since + observation.settings.grace_period_ceiling
 
 
 def retry_pause(observation: WrapperObservation, status: WrapperStatus) -> timedelta:

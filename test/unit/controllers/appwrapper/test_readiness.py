@@ -10,6 +10,7 @@ import pytest
 
 from cfo.api.appwrapper.names import (
     PODS_READY,
+    RESOURCES_DEPLOYED,
     UNHEALTHY,
     Phase,
 )
@@ -28,6 +29,7 @@ from test.support.wrapper_steps import (
     SUCCEEDED_POD,
     condition,
     phase,
+    queued,
     running_component,
     running_wrapper,
     step,
@@ -364,3 +366,17 @@ def test_pods_that_wait_for_others_have_the_warmup_period_each(
     assert phase(before) == Phase.RUNNING
     after, _ = step(before, pods=pods, now=seconds_later(reset_after))
     assert phase(after) == Phase.RESETTING
+
+
+@pytest.mark.parametrize("is_queued", [False, True])
+def test_attempts_without_a_queue_begin_anew(is_queued: bool) -> None:
+    began = DAY + 3600
+    obj = queued(stateful_set()) if is_queued else stateful_set()
+    for item in obj["status"]["conditions"]:
+        if item["type"] == RESOURCES_DEPLOYED:
+            item["lastTransitionTime"] = seconds_later(began).isoformat()
+    pods = [created(began + 10)]
+    early, _ = step(obj, pods=pods, now=seconds_later(began + 309))
+    assert phase(early) == (Phase.FAILED if is_queued else Phase.RUNNING)
+    late, _ = step(obj, pods=pods, now=seconds_later(began + 310))
+    assert phase(late) == (Phase.FAILED if is_queued else Phase.RESETTING)
