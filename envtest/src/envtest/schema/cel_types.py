@@ -145,7 +145,8 @@ class _DescriptorFile:
         self._escapes = escapes
         self._words = words
         self._file = FileDescriptorProto(name="schema.proto", package=_PACKAGE, syntax="proto2")
-        self._known: dict[int, tuple[Schema, str]] = {}
+        self._known: dict[str | int, tuple[Schema, str]] = {}
+        """The messages by the name of their type, or by the identity of their schema, which is kept for that."""
 
     def pool(self, constructed: Mapping[str, Mapping[str, CELType]]) -> Any:
         """Return a descriptor pool with all messages and those that the expression constructs."""
@@ -198,11 +199,12 @@ class _DescriptorFile:
         return "dyn"
 
     def _message(self, schema: Schema, *, root: bool = False) -> str:
-        known = self._known.get(id(schema))
+        key = schema.raw.get(TYPE_NAME) or id(schema)
+        known = self._known.get(key)
         if known is not None:
             return known[1]
         name = schema.raw.get(TYPE_NAME) or f"Object{len(self._known)}"
-        self._known[id(schema)] = schema, f"{_PACKAGE}.{name}"
+        self._known[key] = schema, f"{_PACKAGE}.{name}"
         message = self._file.message_type.add(name=name)
         fields = dict(schema.properties.items())
         if root or schema.embedded:

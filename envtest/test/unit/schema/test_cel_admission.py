@@ -16,6 +16,8 @@ from envtest.schema.cel_admission import check_expression
         ("request.namespace == '' && has(request.subResource)", "bool"),
         ("request.userInfo.groups", "list(string)"),
         ("request.options.dryRun", "dyn"),
+        ("request.kind == request.requestKind", "bool"),
+        ("request.resource == request.requestResource", "bool"),
         ("namespaceObject.metadata.labels['a']", "string"),
         ("namespaceObject == null || oldObject == null", "bool"),
         ("authorizer.group('').resource('pods').check('get').allowed()", "bool"),
