@@ -3,7 +3,7 @@
 :func:`read_configuration` reads the ConfigMap, :func:`new_manager` creates a manager with the enabled controllers, and
 :func:`run` calls both and runs the manager. An invalid configuration is rejected before anything is written or started,
 so the operator never starts partially. A missing ConfigMap is created after all checks: an operator that is refused,
-because another one lives, leaves nothing behind.
+because another one serves the webhooks, leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from cfo.runtime import (
     leader_election_rules,
 )
 from cfo.runtime.controller import AVAILABILITY_RULES, RunnableFailed
-from cfo.runtime.manager import Heartbeat, MetricsTLS, default_identity
+from cfo.runtime.manager import AnotherHolder, Heartbeat, MetricsTLS, default_identity
 from cfo.runtime.objects import new_object
 from cfo.runtime.process import (
     AddressUnavailable,
@@ -155,6 +155,15 @@ class AddressInUse(Exception):
         return cls(
             f"another operator: {conflict}; {_ONE_OPERATOR}, or, if this one is an additional operator, set "
             f"labelSelector or watchNamespaces in ConfigMap {config_map} (--config selects another ConfigMap)"
+        )
+
+    @classmethod
+    def of_lease(cls, conflict: str) -> Self:
+        """Return the error for a Lease that another process renews; ``conflict`` names both."""
+        return cls(
+            f"another operator: {conflict}; only one CodeFlare operator may reconcile an object: stop the other one "
+            "(scale its Deployment to 0 replicas), or, if this one is an additional operator, set NAMESPACE to a "
+            "namespace of its own"
         )
 
     @classmethod
@@ -323,8 +332,7 @@ def webhook_options(
 
     ``election`` names the Lease that proves that the operator is alive (default: the default Lease).
     """
-    election = election or LeaderElection()
-    lease = NamespacedName(election.resource_namespace or namespace, election.resource_name)
+    lease = _lease_of(election or LeaderElection(), namespace)
     certificates: RotatedCertificates | CertificateFiles
     if configuration.rotate_certificates:
         certificates = RotatedCertificates(
@@ -557,14 +565,37 @@ def _setup_features(manager: Manager, configuration: OperatorConfiguration, name
             feature.setup(context)
 
 
+def _is_only(
+    target: ClientConfig, configuration: OperatorConfiguration, config_map: NamespacedName
+) -> bool:
+    """Return whether no other process may renew the Lease of this operator, if it has no leader election.
+
+    That is so outside the cluster. The pods of a Deployment may overlap, so they only warn. An additional operator with
+    a ConfigMap of another name can be in the namespace of the first one, and has the same Lease.
+    """
+    is_neighbour = _is_additional(configuration) and config_map.name != CONFIG_MAP_NAME
+    return not target.in_cluster and not is_neighbour
+
+
+def _is_additional(configuration: OperatorConfiguration) -> bool:
+    """Return whether this operator reconciles only a part of the objects, so that other operators can run."""
+    return bool(configuration.label_selector or configuration.watch_namespaces)
+
+
+def _lease_of(configuration: LeaderElection, namespace: str) -> NamespacedName:
+    """Return the Lease of an operator in ``namespace``."""
+    return NamespacedName(
+        configuration.resource_namespace or namespace, configuration.resource_name
+    )
+
+
 def _show_others(
     manager: Manager, target: ClientConfig, parsed: ParsedConfiguration, config_map: NamespacedName
 ) -> None:
     """Let other operators notice one that owns no webhook configuration, and this one notice them.
 
-    It renews the Lease without leader election, and ends if another operator renews it, or is installed with webhooks.
-    The pods of a Deployment may overlap, and an additional operator reconciles other objects: they only warn. Without
-    leader election, the replicas of one Deployment do not notice each other either.
+    It renews the Lease without leader election, and ends if another process renews it, or an operator is installed with
+    webhooks. Without leader election, the replicas of one Deployment do not notice each other.
     """
     webhook = manager.options.webhook
     if manager.options.leader_election is not None:
@@ -574,14 +605,12 @@ def _show_others(
     if webhook and webhook.configurations:
         return
     configuration = parsed.configuration
-    is_additional = bool(configuration.label_selector or configuration.watch_namespaces)
-    if not target.in_cluster and not is_additional:
-        election = configuration.leader_election
-        lease = NamespacedName(
-            election.resource_namespace or config_map.namespace, election.resource_name
-        )
-        manager.add(Heartbeat(target, lease, None, manager.clock, is_only=True))
-        if webhook is None and configuration.webhook.enabled is None:
+    if _is_only(target, configuration, config_map):
+        lease = _lease_of(configuration.leader_election, config_map.namespace)
+        heartbeat = Heartbeat(target, lease, None, manager.clock, is_only=True)
+        manager.add(heartbeat, phase=heartbeat.phase)
+        is_unset = webhook is None and configuration.webhook.enabled is None
+        if is_unset and not _is_additional(configuration):
             configurations = configuration.webhook.configurations
             manager.add(WebhookConfigurationWatch(manager, configurations))
         return
@@ -630,7 +659,8 @@ async def run(
                 election = parsed.configuration.leader_election
                 webhook = webhook_options(settings, config_map.namespace, webhook_url, election)
                 expired = await _check_webhook_owner(client, webhook, config_map)
-                webhook = replace(webhook, expired=expired)
+                is_only = _is_only(target, parsed.configuration, config_map)
+                webhook = replace(webhook, expired=expired, is_only=is_only)
             roles = await enabled_roles(client, parsed.configuration)
             await warn_about_missing_roles(
                 client, roles, parsed.configuration, config_map.namespace
@@ -657,6 +687,8 @@ async def run(
         await manager.run(handle_signals=handle_signals)
     except RunnableFailed as error:
         cause = error.__cause__
+        if isinstance(cause, AnotherHolder):
+            raise AddressInUse.of_lease(str(cause)) from error
         if isinstance(cause, AnotherOperator) and webhook is not None:
             raise AddressInUse.of_webhooks(str(cause), webhook, config_map) from error
         if isinstance(cause, AnotherOperator):

@@ -100,8 +100,8 @@ class LeaderElection(Section):
     leader_elect: Annotated[
         bool | None,
         "Whether to use leader election. If unset: only in a cluster. Without it, an operator that serves webhooks, or "
-        "runs outside the cluster without watchNamespaces and labelSelector, renews the Lease as well, as a heartbeat; "
-        "it reconciles whether or not it holds the Lease.",
+        "runs outside the cluster, renews the Lease as well, as a heartbeat. In the cluster, it reconciles whether or "
+        "not it holds the Lease; outside, it starts once it holds it, and exits if another process renews it.",
     ] = None
     lease_duration: Annotated[Duration, "How long a Lease that is not renewed stays valid."] = (
         Duration(seconds=15)

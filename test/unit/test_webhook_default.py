@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from cfo.config.document import parse
 from cfo.config.endpoints import WebhookConfiguration
 from cfo.operator import (
+    _is_only,
     _should_serve_webhooks,
     _show_others,
     new_manager,
@@ -18,6 +19,7 @@ from cfo.operator import (
 )
 from cfo.runtime import Client, ClientConfig, Forbidden, NamespacedName
 from cfo.runtime.webhook import WebhookURL
+from cfo.version import CONFIG_MAP_NAME
 
 URL = "https://192.0.2.1:9443"
 OUTSIDE = ClientConfig(server="https://127.0.0.1:6443", token="t")
@@ -93,8 +95,12 @@ def test_operator_without_leader_election_and_webhooks_shows_itself(
     webhook = webhook_options(parsed.configuration.webhook, "ops") if serves_webhooks else None
     manager = new_manager(target, parsed.configuration, "ops", webhook)
     added: list[Any] = []
+
+    def add(runnable: Any, **_: Any) -> None:
+        added.append(runnable)
+
     with pytest.MonkeyPatch.context() as patch, capture_logs() as logs:
-        patch.setattr(manager, "add", added.append)
+        patch.setattr(manager, "add", add)
         _show_others(manager, target, parsed, NamespacedName("ops", "config"))
     names = {runnable.name for runnable in added}
     names |= {str(line["log_level"]) for line in logs}
@@ -104,6 +110,25 @@ def test_operator_without_leader_election_and_webhooks_shows_itself(
         for line in logs
         if line["log_level"] == "warning"
     )
+
+
+@pytest.mark.parametrize(
+    ("target", "document", "config_map", "expected"),
+    [
+        (OUTSIDE, {}, CONFIG_MAP_NAME, True),
+        (OUTSIDE, {}, "of-a-team", True),
+        # The Deployment in the namespace has the same ConfigMap, so it reconciles the same part.
+        (OUTSIDE, {"watchNamespaces": ["a"]}, CONFIG_MAP_NAME, True),
+        (OUTSIDE, {"watchNamespaces": ["a"]}, "of-a-team", False),
+        (OUTSIDE, {"labelSelector": "team=a"}, "of-a-team", False),
+        (INSIDE, {}, CONFIG_MAP_NAME, False),
+    ],
+)
+def test_operator_outside_is_the_only_one_with_its_lease_and_configuration(
+    target: ClientConfig, document: dict[str, Any], config_map: str, *, expected: bool
+) -> None:
+    configuration = parse(yaml.safe_dump(document)).configuration
+    assert _is_only(target, configuration, NamespacedName("ops", config_map)) == expected
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ from .builder import SelectionKeywords as SelectionKeywords
 from .events import EVENT_RULES as EVENT_RULES
 from .events import EventRecorder as EventRecorder
 from .events import EventType as EventType
+from .heartbeat import AnotherHolder as AnotherHolder
 from .heartbeat import Heartbeat as Heartbeat
 from .leaderelection import LeaderElectionOptions as LeaderElectionOptions
 from .leaderelection import LeadershipLost as LeadershipLost

@@ -2,6 +2,9 @@
 
 Other operators recognize by it that this one is alive (:mod:`cfo.runtime.webhook.ownership`). It is the Lease of the
 leader election, so that replicas of the same installation that use leader election wait for this operator.
+
+An operator that must be the only one holds the Lease before it reconciles. It does not wait for a living
+holder, but ends: nothing replaces it when that one stops, as a Deployment replaces its pods.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from anyio.abc import TaskStatus
 
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.client.transport import Transport
+from cfo.runtime.controller.lifecycle import StartPhase
 from cfo.runtime.manager.leaderelection import (
     LeaderElectionOptions,
     LeaderElector,
@@ -27,14 +31,29 @@ from cfo.runtime.webhook.ownership import AnotherOperator, holder_suffix
 _RENEW_INTERVAL = 5.0
 
 _ATTEMPT = "Attempting to acquire lease, by which other operators see that this one is alive"
+_ATTEMPT_OF_ONLY = f"{_ATTEMPT}; controllers start afterwards"
 _MAX_NAME = 300
 
 
+class AnotherHolder(AnotherOperator):
+    """Raised when another process renews the Lease that only this one may renew."""
+
+
+def _phase(*, is_only: bool, has_url: bool) -> StartPhase:
+    """Return the phase of a heartbeat; what starts later waits for the Lease, if it has to be the only one."""
+    if not is_only:
+        return StartPhase.ALL_REPLICAS
+    if has_url:
+        return StartPhase.ELECTION  # the URL is its own: webhooks are served meanwhile
+    return StartPhase.CACHES  # the webhook configurations may have the holder's CA bundle
+
+
 class Heartbeat:
-    """Holds ``lease`` while the process runs, as soon as no other process holds it; nothing depends on it.
+    """Holds ``lease`` while the process runs, as soon as no other process holds it.
 
     One write every five seconds. ``url`` is where the operator serves its webhooks, if that is outside the cluster.
-    With ``is_only``, :meth:`run` ends if another process renews the Lease, after at most 11 s.
+    With ``is_only``, controllers start once it holds the Lease, at most 26 s after a dead holder has renewed it for the
+    last time, and :meth:`run` ends if another process renews it, after at most 11 s. Without, nothing depends on it.
     """
 
     name = "heartbeat"
@@ -50,6 +69,8 @@ class Heartbeat:
         is_only: bool = False,
     ) -> None:
         self._is_only = is_only
+        self.phase = _phase(is_only=is_only, has_url=url is not None)
+        """The phase of the manager in which it runs."""
         self._transport = Transport(config, clock=clock)
         options = LeaderElectionOptions(
             name=lease.name,
@@ -59,7 +80,11 @@ class Heartbeat:
         )
         lock = LeaseLock(self._transport, lease)
         self._elector = LeaderElector(
-            lock, options, clock=clock, attempt=_ATTEMPT, on_rival=self._on_rival
+            lock,
+            options,
+            clock=clock,
+            attempt=_ATTEMPT_OF_ONLY if is_only else _ATTEMPT,
+            on_rival=self._on_rival,
         )
         self._is_stopping = False
 
@@ -71,13 +96,15 @@ class Heartbeat:
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Hold the Lease until :meth:`stop`; acquire it again after it was lost.
 
-        Raises :class:`~cfo.runtime.webhook.ownership.AnotherOperator` if this must be the only process that renews it.
+        Reports the start immediately, or, if this must be the only process that renews the Lease, once it holds the
+        Lease. Raises :class:`AnotherHolder` then if another process renews it.
         """
-        task_status.started()
+        if not self._is_only:
+            task_status.started()
         async with self._transport:
             while not self._is_stopping:
                 try:
-                    await self._elector.run()
+                    await self._elector.run(task_status=task_status)
                 except LeadershipLost:
                     continue
 
@@ -85,4 +112,4 @@ class Heartbeat:
         if self._is_only:
             options = self._elector.options
             lease = f"{options.namespace}/{options.name}"
-            raise AnotherOperator(f"{printable(holder, _MAX_NAME)} renews Lease {lease}")
+            raise AnotherHolder(f"{printable(holder, _MAX_NAME)} renews Lease {lease}")

@@ -573,8 +573,14 @@ class Manager:
         )
         webhook = self.options.webhook
         if webhook.lease and webhook.configurations and self.options.leader_election is None:
-            heartbeat = Heartbeat(self.transport.config, webhook.lease, webhook.url, self.clock)
-            self._lifecycle.add(heartbeat, StartPhase.ALL_REPLICAS)
+            heartbeat = Heartbeat(
+                self.transport.config,
+                webhook.lease,
+                webhook.url,
+                self.clock,
+                is_only=webhook.is_only,
+            )
+            self._lifecycle.add(heartbeat, heartbeat.phase)
         for runnable, phase in service.runnables:
             self._lifecycle.add(runnable, phase)
         if service.controller is not None:

@@ -146,9 +146,11 @@ class WebhookOptions:
 
     ``lease`` is the Lease that this operator renews, for its leader election or as a heartbeat. It is written into the
     webhook configurations, so that another operator does not use them while this one is alive (:mod:`.ownership`);
-    without it, no other operator is looked for. ``expired`` contains the ``renewTime`` of Leases that are known not to
-    be renewed anymore. ``controller_namespaces`` are those of controllers that write our objects, besides that of
-    ``service``: they can also write an object that a user has filled to its limits (:mod:`.review`).
+    without it, no other operator is looked for. With ``is_only``, and without leader election, controllers start once
+    this process holds it, and the manager fails if another process renews it. ``expired`` contains the ``renewTime`` of
+    Leases that are known not to be renewed anymore. ``controller_namespaces`` are those of controllers that write our
+    objects, besides that of ``service``: they can also write an object that a user has filled to its limits
+    (:mod:`.review`).
 
     Raises :class:`TypeError` for a value of another type.
     """
@@ -163,6 +165,7 @@ class WebhookOptions:
     client_ca: Path | None = None
     drain: float = 3.0
     lease: NamespacedName | None = None
+    is_only: bool = False
     expired: Mapping[NamespacedName, str] = field(default_factory=dict)
     controller_namespaces: Collection[str] = ("kube-system",)
 
