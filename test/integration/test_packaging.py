@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 USER = 65532
 """The user of the image."""
 
-ONLY_FOR_ENVTEST = {"envtest", "cel-expr-python", "protobuf"}
+ONLY_FOR_ENVTEST = {"envtest", "cel-expr-python", "google-re2", "protobuf"}
 """Distributions that only the extra ``embedded`` may install."""
 
 
@@ -172,7 +172,7 @@ def test_commands_run_without_envtest_and_rich(
     program = (
         "import sys\n"
         # a module that is None in sys.modules cannot be imported
-        "sys.modules.update(dict.fromkeys(('envtest', 'rich', 'cel_expr_python', 'google.protobuf')))\n"
+        "sys.modules.update(dict.fromkeys(('envtest', 'rich', 'cel_expr_python', 'google.protobuf', 're2')))\n"
         "from cfo.cli import main\n"
         "main()\n"
     )

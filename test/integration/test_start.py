@@ -62,6 +62,7 @@ UNUSED_MODULES = (
     "kubernetes_asyncio.client",
     "multiprocessing",
     "pydantic",
+    "re2",
     "unittest",
     "watchfiles",
     "zoneinfo",

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cmp_to_key, partial
 from ipaddress import ip_address, ip_network
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -28,7 +28,7 @@ from envtest.schema.cel_formats import FORMAT_NAMES, find_format, format_errors
 from envtest.schema.cel_macros import limited_range, merge_entries
 from envtest.schema.cel_times import as_messages, to_text
 from envtest.schema.formats import FORMATS
-from envtest.schema.patterns import compile_pattern
+from envtest.schema.patterns import find_all
 from envtest.schema.quantity import Quantity, QuantityError, parse_quantity
 
 __all__ = ["declarations", "implementations", "patch_declarations"]
@@ -369,13 +369,11 @@ def _patterns(table: _Table) -> None:
 
 
 def _find(text: str, pattern: str) -> str:
-    match = compile_pattern(pattern).search(text)
-    return match.group() if match else ""
+    return next(find_all(pattern, text), "")
 
 
 def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
-    found = [match.group() for match in compile_pattern(pattern).finditer(text)]
-    return found if limit < 0 else found[:limit]
+    return list(islice(find_all(pattern, text), None if limit < 0 else limit))
 
 
 def _urls(table: _Table) -> None:

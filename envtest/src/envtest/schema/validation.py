@@ -182,9 +182,9 @@ def _string_check(raw: Mapping[str, Any], format_name: str) -> Check | None:
     if max_length is None and min_length is None and not pattern and has_format is None:
         return None
     try:
-        regex = compile_pattern(pattern) if pattern else None
+        matches = compile_pattern(pattern) if pattern else None
     except PatternError:
-        regex = None
+        matches = None
 
     def check(value: str, path: str, problems: list[Problem]) -> None:
         if max_length is not None and len(value) > max_length:
@@ -192,7 +192,7 @@ def _string_check(raw: Mapping[str, Any], format_name: str) -> Check | None:
         elif min_length is not None and len(value) < min_length:
             detail = f"{path} in body should be at least {min_length} chars long"
             problems.append(Problem(path, invalid(path, value, detail)))
-        elif regex is not None and not regex.search(value):
+        elif matches is not None and not matches(value):
             problems.append(
                 Problem(path, invalid(path, value, f"{path} in body should match '{pattern}'"))
             )

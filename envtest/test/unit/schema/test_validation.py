@@ -1,4 +1,4 @@
-"""Validation by schema: kube-apiserver's messages, ratcheting, formats, patterns and quantities."""
+"""Validation by schema: kube-apiserver's messages, ratcheting, formats and quantities."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from envtest.schema.patterns import PatternError, compile_pattern
 from envtest.schema.quantity import QuantityError, canonical, parse_quantity
 from envtest.schema.schema_node import Schema
 from envtest.schema.validation import compile_validator, validate
@@ -54,11 +53,6 @@ def field_errors(schema: dict[str, Any], value: Any) -> list[str]:
             'f: Invalid value: "x": f in body should be at least 2 chars long',
         ),
         ({"type": "string", "maxLength": 1}, "xy", "f: Too long: may not be more than 1 byte"),
-        (
-            {"type": "string", "pattern": "^a+$"},
-            "b",
-            "f: Invalid value: \"b\": f in body should match '^a+$'",
-        ),
         (
             {"type": "string", "enum": ["b", "a"]},
             "c",
@@ -173,53 +167,6 @@ def test_format_is_checked(name: str, good: str, bad: str) -> None:
 
 def test_unknown_formats_are_ignored() -> None:
     assert field_errors({"type": "string", "format": "zebra"}, "x") == []
-
-
-@pytest.mark.parametrize(
-    ("pattern", "text", "matches"),
-    [
-        ("^a$", "a\n", False),
-        (r"^[[:alpha:]_]+\z", "ab_", True),
-        (r"^\p{Lu}", "A", True),
-        (r"^[]x]$", "]", True),
-        (r"^\d+$", "٣", False),
-        ("(?i)abc", "xABCx", True),
-        (r"[$]", "$", True),
-        ("^(?i)[a-z]+$", "ABC", True),
-        ("a(?i)b|c", "AB", False),
-        ("a(?i)b|c", "C", True),
-        ("(a(?i)b)c", "aBC", False),
-        ("^(?<letter>a)$", "a", True),
-        (r"^[\p{L}\p{S}-]+$", "aé-€", True),
-        (r"^[\p{L}]+$", "a1", False),
-        (r"^\P{L}$", "1", True),
-        (r"^\p{Greek}+$", "αβ", True),
-        ("^[(|)]+$", "(|)", True),
-    ],
-)
-def test_pattern_matches_as_in_go(pattern: str, text: str, matches: bool) -> None:
-    assert (compile_pattern(pattern).search(text) is not None) == matches
-
-
-@pytest.mark.parametrize(
-    ("pattern", "reason"),
-    [
-        ("(?=a)", "invalid or unsupported Perl syntax: `(?=a)`"),
-        ("(?<!a)b", "invalid or unsupported Perl syntax: `(?<!a)b`"),
-        (r"(a)\1", r"invalid escape sequence: `\1`"),
-        ("(", "missing closing ): `(`"),
-        ("a)", "unexpected ): `a)`"),
-        ("[a", "missing closing ]: `[a`"),
-        ("[z-a]", "invalid character class range: `z-a`"),
-        ("*", "missing argument to repetition operator: `*`"),
-        ("a**", "invalid nested repetition operator: `**`"),
-        ("a{2000}", "invalid repeat count: `{2000}`"),
-    ],
-)
-def test_pattern_that_go_rejects_is_rejected(pattern: str, reason: str) -> None:
-    with pytest.raises(PatternError) as caught:
-        compile_pattern(pattern)
-    assert str(caught.value) == f"error parsing regexp: {reason}"
 
 
 @pytest.mark.parametrize(
