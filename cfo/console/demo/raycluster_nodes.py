@@ -2,10 +2,9 @@
 
 It implements the parts of KubeRay that the operator and AppWrappers depend on: it creates the head pod and the worker
 pods of a RayCluster from its templates, with KubeRay's labels and owner references, and reports in the status how many
-of them are ready. It deletes the pods of a suspended RayCluster. It lets Ray require a token if the RayCluster does
-(``authOptions``), and ignores a RayCluster that another cluster runs
-(``managedBy``), or whose name KubeRay does not accept. It does not start Ray, autoscale,
-or replace pods.
+of them are ready. It deletes the pods of a suspended RayCluster, and those of workers that it no longer has. It lets
+Ray require a token if the RayCluster does (``authOptions``), and ignores a RayCluster that another cluster runs
+(``managedBy``), or whose name KubeRay does not accept. It does not start Ray, autoscale, or replace pods.
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from cfo.api.pod_requests import add_to, format_amount, requests_of_spec
+from cfo.api.quantity import canonical_quantity
 from cfo.api.raycluster.cluster import (
     NODE_TYPE_LABEL,
     POD_CLUSTER_LABEL,
@@ -84,11 +85,12 @@ class _KubeRayReconciler:
             return Result()
         pods = self._pods.reader.list(namespace=request.namespace)
         own = [pod for pod in pods if is_controlled_by(pod, cluster)]
-        if is_suspended(cluster):
-            for pod in own:
-                if not is_deleting(pod):
-                    await self._client.delete(POD, key_of(pod), uid=uid_of(pod))
-        refused = "" if is_suspended(cluster) else await self._create_pods(cluster, own)
+        wanted = [] if is_suspended(cluster) else list(pods_of(cluster))
+        for pod in missing_pods(own, wanted):
+            if not is_deleting(pod):
+                await self._client.delete(POD, key_of(pod), uid=uid_of(pod))
+        # A quota or Pod Security would refuse the creation of one that exists, before the API server says that it does.
+        refused = await self._create_pods(missing_pods(wanted, own))
         if _NO_ACCOUNT.search(refused) and self._is_new(cluster):
             # the operator has not created the ServiceAccount of the proxies yet
             return Result(requeue_after=0.1)
@@ -109,9 +111,9 @@ class _KubeRayReconciler:
             await self._client.patch_object(cluster, patch, unchanged=True, subresource="status")
         return Result(requeue_after=_RETRY_SECONDS if refused else 0.0)
 
-    async def _create_pods(self, cluster: Object, existing: Iterable[Object]) -> str:
-        """Create the pods that do not exist; return why the API server refuses one, or an empty string."""
-        for pod in missing_pods(cluster, existing):
+    async def _create_pods(self, pods: Iterable[Object]) -> str:
+        """Create ``pods``; return why the API server refuses one, or an empty string."""
+        for pod in pods:
             try:
                 with suppress(AlreadyExists):
                     await self._client.create(pod)
@@ -156,6 +158,7 @@ def status_of(cluster: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> 
         "availableWorkerReplicas": workers,
         "readyWorkerReplicas": workers,
         "observedGeneration": cluster["metadata"].get("generation"),
+        **_desired_resources(cluster["spec"]),
     }
     status["state"] = None
     if is_suspended(cluster) and not pods:
@@ -163,6 +166,24 @@ def status_of(cluster: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> 
     elif not is_suspended(cluster) and "head" in ready and workers >= wanted:
         status["state"] = "ready"
     return status
+
+
+def _desired_resources(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Return what all pods of a RayCluster request together, as the fields of its status."""
+    total: dict[str, int] = {}
+    add_to(total, requests_of_spec(spec["headGroupSpec"]["template"]["spec"]))
+    for group in spec.get("workerGroupSpecs") or ():
+        requests = requests_of_spec(group["template"]["spec"])
+        count = _replicas_of(group) * _hosts_of(group)
+        add_to(total, {name: count * amount for name, amount in requests.items()})
+    gpus = sum(amount for name, amount in total.items() if name.endswith("gpu"))
+    kibibytes = format_amount(total.get("memory", 0) >> 10)
+    return {
+        "desiredCPU": format_amount(total.get("cpu", 0)),
+        "desiredMemory": canonical_quantity(f"{kibibytes}Ki"),
+        "desiredGPU": format_amount(gpus),
+        "desiredTPU": format_amount(total.get("google.com/tpu", 0)),
+    }
 
 
 def pods_of(cluster: Mapping[str, Any]) -> Iterator[Object]:
@@ -185,15 +206,10 @@ def _hosts_of(group: Mapping[str, Any]) -> int:
     return int(group.get("numOfHosts") or 1)
 
 
-def missing_pods(cluster: Mapping[str, Any], existing: Iterable[Object]) -> Iterator[Object]:
-    """Yield the pods of a RayCluster that are not among ``existing``, its pods.
-
-    A quota or Pod Security would refuse the creation of one that exists, before the API server says that it does.
-    """
-    names = set(map(name_of, existing))
-    for pod in pods_of(cluster):
-        if name_of(pod) not in names:
-            yield pod
+def missing_pods(pods: Iterable[Object], others: Iterable[Object]) -> list[Object]:
+    """Return those of ``pods`` that are not among ``others``, by their names."""
+    names = set(map(name_of, others))
+    return [pod for pod in pods if name_of(pod) not in names]
 
 
 def _pod(

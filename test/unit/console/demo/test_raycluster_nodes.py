@@ -11,7 +11,6 @@ import pytest
 from cfo.api.raycluster.cluster import requires_ray_token
 from cfo.console.demo.raycluster_nodes import (
     _KubeRayReconciler,
-    missing_pods,
     pods_of,
     runs_here,
     status_of,
@@ -24,6 +23,7 @@ from cfo.runtime import (
     Invalid,
     NamespacedName,
     Object,
+    name_of,
     rfc3339,
 )
 from test.support.clocks import FakeClock
@@ -82,11 +82,46 @@ def test_numbers_in_the_status_have_32_bits() -> None:
     assert status_of(ray_cluster, [])["maxWorkerReplicas"] == 2**31 - 1
 
 
-def test_only_pods_that_do_not_exist_are_created() -> None:
+async def test_pods_follow_the_replicas() -> None:
     ray_cluster = cluster()
+    ray_cluster["metadata"]["creationTimestamp"] = rfc3339(FakeClock().now())
     head, first, second = pods_of(ray_cluster)
-    assert list(missing_pods(ray_cluster, [head, second])) == [first]
-    assert list(missing_pods(ray_cluster, [head, first, second])) == []
+    existing: list[Object] = [head, second]
+    created: list[str] = []
+    deleted: list[str] = []
+
+    async def get(gvk: GVK, key: NamespacedName) -> Object:
+        return ray_cluster
+
+    async def create(pod: Object) -> Object:
+        created.append(name_of(pod))
+        return pod
+
+    async def delete(gvk: GVK, key: NamespacedName, *, uid: str) -> None:
+        deleted.append(key.name)
+
+    async def patch_object(read: Object, change: Object, **_: Any) -> None:
+        ray_cluster["status"] = change["status"]
+
+    pods = SimpleNamespace(reader=SimpleNamespace(list=lambda namespace: existing))
+    client = SimpleNamespace(get=get, create=create, delete=delete, patch_object=patch_object)
+    reconciler = _KubeRayReconciler(cast("Client", client), cast("Informer", pods), FakeClock())
+    await reconciler.reconcile(NamespacedName("ns", "rc"))
+    assert (created, deleted) == ([name_of(first)], [])
+    existing.append(first)
+    ray_cluster["spec"]["workerGroupSpecs"][0]["replicas"] = 1
+    await reconciler.reconcile(NamespacedName("ns", "rc"))
+    assert (created, deleted) == ([name_of(first)], [name_of(second)])
+
+
+def test_status_has_what_all_pods_request() -> None:
+    ray_cluster = cluster(numOfHosts=2)
+    requests = {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "1"}
+    group = ray_cluster["spec"]["workerGroupSpecs"][0]
+    group["template"]["spec"]["containers"][0]["resources"] = {"requests": requests}
+    status = status_of(ray_cluster, [])
+    assert (status["desiredCPU"], status["desiredMemory"]) == ("2500m", "5Gi")
+    assert (status["desiredGPU"], status["desiredTPU"]) == ("5", "0")
 
 
 def test_cluster_is_ready_when_head_and_all_workers_are_ready() -> None:
