@@ -19,6 +19,7 @@ from cfo.api.flux.names import (
     JobState,
 )
 from cfo.controllers.flux.fluxjob.kept_failures import MAX_KEPT
+from cfo.controllers.flux.fluxjob.reconciler import FluxJobReconciler
 from cfo.runtime.client import name_checks
 from cfo.runtime.objects.kinds import JOB, POD, PRIORITY_CLASS
 from cfo.runtime.objects.unstructured import (
@@ -304,31 +305,42 @@ async def test_newer_setup_replaces_an_older_one_and_its_deletion_restores_it(
         await wait_for_state(env, JobState.FINISHED)
 
 
+def foreign_minicluster() -> Object:
+    """Return a MiniCluster with the name of the FluxJob, which another client creates."""
+    container = {"image": "x", "command": "y"}
+    return {
+        "apiVersion": MINICLUSTER.api_version,
+        "kind": MINICLUSTER.kind,
+        "metadata": {"name": "job", "namespace": "ns"},
+        "spec": {"size": 1, "suspend": True, "containers": [container]},
+    }
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["first", "while its own is created"])
 async def test_job_holds_no_quota_while_another_minicluster_has_its_name(
-    env: FluxEnvironment,
+    env: FluxEnvironment, is_late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    create = FluxJobReconciler._create
+
+    async def create_after_another(reconciler: FluxJobReconciler, *args: Any) -> None:
+        if is_late and await env.find(MINICLUSTER, "job") is None:
+            await env.create(foreign_minicluster())
+        await create(reconciler, *args)
+
+    monkeypatch.setattr(FluxJobReconciler, "_create", create_after_another)
     async with run_flux_controllers(env):
         await env.create(flux_setup(max_size=4))
-        foreign = await env.create(
-            {
-                "apiVersion": MINICLUSTER.api_version,
-                "kind": MINICLUSTER.kind,
-                "metadata": {"name": "job", "namespace": "ns"},
-                "spec": {
-                    "size": 1,
-                    "suspend": True,
-                    "containers": [{"image": "x", "command": "y"}],
-                },
-            }
-        )
+        if not is_late:
+            await env.create(foreign_minicluster())
         await env.create(flux_job())
         await wait_for_reason(env, "NameTaken")
         await env.wait_for_event(
             "NameTaken", "MiniCluster job exists and does not belong to this FluxJob"
         )
-        assert (await env.get(MINICLUSTER, "job"))["metadata"]["uid"] == foreign["metadata"]["uid"]
+        assert (await env.get(MINICLUSTER, "job"))["spec"]["size"] == 1
         await wait_for_totals(env, 0, 0, 1)
-        await env.delete(foreign)
+        monkeypatch.setattr(FluxJobReconciler, "_create", create)
+        await env.delete(foreign_minicluster())
         await wait_for_state(env, JobState.FINISHED)
 
 

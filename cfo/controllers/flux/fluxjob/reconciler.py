@@ -240,8 +240,7 @@ class FluxJobReconciler:
         try:
             await self.client.create(desired)
         except AlreadyExists:
-            # its event continues
-            _log.debug("MiniCluster exists already", object=str(key_of(job)))
+            await self._report_taken_name(job)
         except Invalid as error:
             failure = failed_step(job, self.clock.now(), "InvalidMiniCluster", error.message)
             stored = await self._write_status(job, failure)
@@ -253,6 +252,16 @@ class FluxJobReconciler:
             self._record(stored, refusal)
             if exceeds_quota(error.message):
                 self._release_failures(key_of(job).namespace)
+
+    async def _report_taken_name(self, job: Object) -> None:
+        """Give the quota back if another client has just created a MiniCluster with the name: no event says so."""
+        existing = await self.client.get(MINICLUSTER, key_of(job), live=True)
+        if existing is None or is_controlled_by(existing, job):
+            _log.debug("MiniCluster exists already", object=str(key_of(job)))
+            return  # its event continues
+        step = decide_step(self._observe(job, existing))
+        stored = await self._write_status(job, step)
+        self._record(stored, step)
 
     async def _change(self, key: NamespacedName, cluster: Object, step: JobStep) -> None:
         if step.action is MiniClusterAction.DELETE:
