@@ -232,7 +232,8 @@ def _connection(
 
 def _job_facts(job: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[tuple[str, str]]:
     position = number(path(job, "status", "position"))
-    yield "position", f"number {position} in the queue" if position else ""
+    place = f"about number {position} in the queue" if position > 1 else "next in the queue"
+    yield "position", place if position else ""
     yield "why", _why(conditions)
     yield "queue", text(path(job, "status", "fluxSetup"))
     yield "pods", text(path(job, "spec", "size"), 20)

@@ -276,7 +276,7 @@ def test_fluxjob_shows_its_state_and_why_it_does_not_run(
 ) -> None:
     summary = summarize(FLUX_JOB, obj(FLUX_JOB, status={"conditions": conditions, "position": 4}))
     assert (summary.state, summary.level, messages(summary)) == (state, level, problems)
-    assert summary.fact("position") == "number 4 in the queue"
+    assert summary.fact("position") == "about number 4 in the queue"
 
 
 def waiting_pod(reason: str) -> Object:
