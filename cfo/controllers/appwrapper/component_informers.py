@@ -31,6 +31,7 @@ from cfo.runtime import (
     LabelSelector,
     Manager,
     NamespacedName,
+    Object,
     controller_of,
     find_condition,
     is_deleting,
@@ -38,6 +39,7 @@ from cfo.runtime import (
     uid_of,
 )
 from cfo.runtime.controller import Kind
+from cfo.runtime.process import UnreadableObject
 
 _MAX_FAILURE_LENGTH: Final = 200
 _MAX_FINALIZER: Final = 80
@@ -171,13 +173,22 @@ class ComponentInformers:
         now = self._manager.clock.monotonic()
         if at > -math.inf and (is_final or now - at < _LIVE_READ_INTERVAL):
             return known
-        try:
-            obj = await self._client.get(component.gvk, component.key, live=True)
-        except ValueError:  # not a valid name, so no such object can exist
-            obj = None
+        obj = await self._read(component)
         found = _from_object(obj, owner_uid, component.gvk) if obj is not None else None
         answers[(component.gvk, component.key)] = (now, found)
         return found
+
+    async def _read(self, component: Component) -> Object | None:
+        """Read the object of ``component`` from the API server, or only its metadata if nothing else is needed."""
+        gvk = component.gvk
+        try:
+            if gvk not in _REPORTING:
+                return await self._client.get_metadata(gvk, component.key)
+            return await self._client.get(gvk, component.key, live=True)
+        except ValueError:  # not a valid name, so no such object can exist
+            return None
+        except UnreadableObject:
+            return await self._client.get_metadata(gvk, component.key)
 
     def forget(self, owner: NamespacedName) -> None:
         """Forget the objects that were read individually for ``owner``."""

@@ -9,13 +9,14 @@ MAX_DEPTH = 8
 
 
 async def read_owner(client: Client, gvk: GVK, key: NamespacedName, uid: str) -> Object | None:
-    """Return the object with this uid; ``None`` if it does not exist.
+    """Return the object with this uid, at least its metadata; ``None`` if it does not exist.
 
     Raises :class:`~cfo.runtime.client.errors.UnknownKind` if the kind is not served, :class:`ValueError` for a name
     that is not valid, and the errors of API requests.
     """
-    for live in (False, True):  # the cache may lag
-        obj = await client.get(gvk, key, live=live)
-        if obj is not None and uid_of(obj) == uid:
-            return obj
-    return None
+    cached = client.cached(gvk, key)
+    if cached is not None and uid_of(cached.object) == uid:
+        return cached.object
+    # The cache may lag. The rest of an object can be of any size and depth.
+    obj = await client.get_metadata(gvk, key)
+    return obj if obj is not None and uid_of(obj) == uid else None

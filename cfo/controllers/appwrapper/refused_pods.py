@@ -13,7 +13,7 @@ import structlog
 from cfo.api.appwrapper.kinds import TRAIN_JOB, known_kind
 from cfo.api.appwrapper.names import RESOURCES_DEPLOYED
 from cfo.api.appwrapper.podsets import PodSetError, is_submitter, pod_template_at, replicas_of
-from cfo.api.reading import MAX_MESSAGE, items, path, text
+from cfo.api.reading import MALFORMED, MAX_MESSAGE, items, path, text
 from cfo.controllers.appwrapper.components import Component
 from cfo.controllers.appwrapper.decision import WrapperObservation
 from cfo.controllers.pod_refusals import refusal_of_pod
@@ -31,6 +31,7 @@ from cfo.runtime import (
     key_of,
     uid_of,
 )
+from cfo.runtime.process import UnreadableObject
 
 _log = structlog.get_logger("cfo.controllers.appwrapper")
 
@@ -39,6 +40,15 @@ _REASON: Final = "FailedCreate"
 
 _REPLICA_FAILURE: Final = "ReplicaFailure"
 """The condition of Deployments and RayClusters about that."""
+
+_UNKNOWN: Final = (
+    APIError,
+    TransportError,
+    DiscoveryIncomplete,
+    UnknownKind,
+    UnreadableObject,
+)
+"""Why the component's object may not be known."""
 
 _MAX_TEMPLATES: Final = 3
 """How many pod templates of a component are tried."""
@@ -69,7 +79,8 @@ class RefusedPods:
         answer = None
         try:
             answer = await self._ask(component, uid)
-        except (APIError, TransportError, DiscoveryIncomplete, UnknownKind) as error:
+        except (*_UNKNOWN, *MALFORMED) as error:
+            # Whatever the component's object is, the answer only explains, and must not delay what is decided.
             _log.info("Cannot determine why pods are missing", error=str(error))
         self._answers[key_of(wrapper)] = (uid, began, answer)
         return answer

@@ -160,7 +160,9 @@ class Client:
     ) -> T | None:
         """Return a copy of the object, or ``None`` if it does not exist.
 
-        ``live`` reads from the API server even if the cache covers the object.
+        ``live`` reads from the API server even if the cache covers the object. Raises
+        :class:`~cfo.runtime.process.UnreadableObject` for one that is nested too deeply, as fields without a schema
+        can be.
         """
         gvk = require_kind("get", kind)
         obj = await self._requests.get(gvk, key, live=live)
@@ -180,6 +182,14 @@ class Client:
         if stored.is_partial:
             return CachedState(obj, is_partial=True)
         return CachedState(obj, stored)
+
+    async def get_metadata(self, kind: ObjectKind[Any], key: NamespacedName) -> Object | None:
+        """Return only apiVersion, kind and metadata of the object, or ``None`` if it does not exist.
+
+        They are read from the API server, which sends nothing else, so the rest can be of any size and depth.
+        """
+        gvk = require_kind("get_metadata", kind)
+        return await self._requests.get_metadata(gvk, key)
 
     async def get_subresource(
         self, kind: ObjectKind[Any], key: NamespacedName, subresource: str

@@ -44,9 +44,17 @@ from cfo.runtime.objects.unstructured import (
 )
 from cfo.runtime.process.arguments import InvalidArgument
 from cfo.runtime.process.large_objects import admit
-from cfo.runtime.process.nested_json import decode_object, readable_object
+from cfo.runtime.process.nested_json import (
+    UNREADABLE,
+    UnreadableObject,
+    decode_object,
+    readable_object,
+)
 
 T = TypeVar("T")
+
+_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+"""The media types for only the metadata of an object."""
 
 APPLY: Final = "application/apply-patch+yaml"
 """The media type of a server-side apply."""
@@ -202,6 +210,21 @@ class RecordedRequests:
         if reader is not None and not reader.selects(obj):
             return None  # the cache is limited by labels, and may be incomplete
         return obj
+
+    async def get_metadata(self, gvk: GVK, key: NamespacedName) -> Object | None:
+        """Return the metadata of the object, or ``None`` if it does not exist (see :meth:`Client.get_metadata`)."""
+        require_key(gvk, key)
+        target = await self.resolve_object(gvk, key)
+        cached_uid = self.cached_uid(target)
+        request = APIRequest(
+            "GET", target.path, accept=_METADATA, verb="get", resource=target.label
+        )
+        try:
+            obj = decoded(await self.send(request))
+        except NotFound:
+            self.record_not_found(target, cached_uid)
+            return None
+        return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": obj["metadata"]}
 
     async def get_subresource(
         self, gvk: GVK, key: NamespacedName, subresource: str
@@ -510,7 +533,10 @@ class RecordedRequests:
 
     def record_delete(self, target: RequestTarget, body: bytes, expected_uid: str) -> None:
         """Record the response to a DELETE: the object, or a Status, which need not contain the uid."""
-        response = _written.decode(body)
+        try:
+            response = _written.decode(body)
+        except UNREADABLE:
+            return  # it is nested too deeply, so no cache has it
         if response.metadata.deletion_timestamp is not None:
             # Finalizers or a grace period delay the deletion.
             self.record_response(target, body)
@@ -537,9 +563,16 @@ def _is_older(version: str, other: str) -> bool:
 
 
 def decoded(response: bytes) -> Object:
-    """Return the JSON of a response. Raises :class:`~cfo.runtime.process.large_objects.RoomTaken`."""
+    """Return the JSON of a response.
+
+    Raises :class:`~cfo.runtime.process.large_objects.RoomTaken`, and :class:`.UnreadableObject` for an object that is
+    nested too deeply.
+    """
     admit(response)
-    obj: Object = orjson.loads(response)
+    try:
+        obj: Object = orjson.loads(response)
+    except orjson.JSONDecodeError as error:
+        raise UnreadableObject(str(error)) from None
     return obj
 
 

@@ -15,6 +15,7 @@ from .listener import bind_socket as bind_socket
 from .listener import free_port as free_port
 from .logged_stacks import LoggedStacks as LoggedStacks
 from .memory import memory_limit as memory_limit
+from .nested_json import UnreadableObject as UnreadableObject
 from .nested_json import decode_object as decode_object
 from .printable import printable as printable
 from .printable import printable_lines as printable_lines

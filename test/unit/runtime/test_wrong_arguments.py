@@ -469,6 +469,7 @@ WRONG_KEYS: list[Any] = [
     ("verb", "arguments"),
     [
         ("get", ()),
+        ("get_metadata", ()),
         ("get_subresource", ("status",)),
         ("create_subresource", ("eviction", {})),
         ("patch", ({},)),
@@ -579,6 +580,7 @@ def test_class_or_text_in_place_of_a_gvk_is_rejected(
     ("verb", "arguments"),
     [
         ("get", (KEY_OF_A,)),
+        ("get_metadata", (KEY_OF_A,)),
         ("get_subresource", (KEY_OF_A, "status")),
         ("list", ()),
         ("create_subresource", (KEY_OF_A, "eviction", {})),

@@ -42,10 +42,15 @@ async def read(*pods: dict[str, Any], without_node: str = "") -> ActivePods:
             items = tuple(each for each in pods if each["metadata"]["name"] != without_node)
         return SimpleNamespace(body=orjson.dumps({"metadata": {}, "items": items}))
 
-    async def get(*_: Any, **__: Any) -> None:
+    async def get_metadata(*_: Any) -> None:
         return None
 
-    client = cast("Client", SimpleNamespace(transport=SimpleNamespace(request=request), get=get))
+    server = SimpleNamespace(
+        transport=SimpleNamespace(request=request),
+        cached=lambda *_: None,
+        get_metadata=get_metadata,
+    )
+    client = cast("Client", server)
     cached = cast("Reader", SimpleNamespace(is_complete=lambda _: True))
     namespaces = NamespacePods(client, FakeClock(), cached)
     namespaces.add_workload("ns")

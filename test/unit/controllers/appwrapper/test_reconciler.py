@@ -78,9 +78,12 @@ class OwnersClient:
         self.objects: dict[str, Object] = {}
         self.live_reads = 0
 
-    async def get(self, gvk: object, key: NamespacedName, *, live: bool) -> Object | None:
-        self.live_reads += live
-        return self.objects.get(key.name) if live else None
+    def cached(self, gvk: object, key: object) -> None:
+        """Return nothing: the cache is empty."""
+
+    async def get_metadata(self, gvk: object, key: NamespacedName) -> Object | None:
+        self.live_reads += 1
+        return self.objects.get(key.name)
 
 
 async def test_owner_of_a_pod_is_read_once_although_the_cache_lags() -> None:

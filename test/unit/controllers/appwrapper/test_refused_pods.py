@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 
@@ -11,6 +12,7 @@ from cfo.controllers.appwrapper.refused_pods import RefusedPods
 from cfo.controllers.pod_status import PodFailure
 from cfo.runtime.client.errors import APIError, BadRequest, Forbidden
 from cfo.runtime.objects.unstructured import Object, key_of
+from cfo.runtime.process import UnreadableObject
 from test.support.observations import UID, observe, seconds_later, wrapper
 
 EXCEEDED = 'pods "job-0-x" is forbidden: exceeded quota: none, requested: pods=1, used: pods=0, limited: pods=0'
@@ -157,3 +159,10 @@ async def test_all_fields_of_a_pod_security_violation_are_named() -> None:
     )
     found = await failure(RefusingClient(Forbidden(403, {"message": violation})))
     assert found == PodFailure("FailedCreate", f"Job job-0: {violation}")
+
+
+async def test_object_that_cannot_be_read_delays_no_decision() -> None:
+    client = RefusingClient()
+    for error in (UnreadableObject("depth limit exceeded"), KeyError("spec")):
+        with mock.patch.object(client, "get", side_effect=error):
+            assert await failure(client) is None

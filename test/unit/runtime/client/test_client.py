@@ -45,6 +45,7 @@ from cfo.runtime.objects.unstructured import (
     set_controller_owner,
     uid_of,
 )
+from cfo.runtime.process import UnreadableObject
 from cfo.runtime.process.large_objects import MANY_VALUES, LargeObjects, RoomTaken, admit
 from test.support.api_server import (
     APIS,
@@ -391,6 +392,34 @@ async def test_get_subresource(server: ApiServer, live_client: Client) -> None:
         await live_client.get_subresource(GVK("apps", "v1", "Deployment"), KEY, "scale") is not None
     )
     assert await live_client.get_subresource(GVK("apps", "v1", "Deployment"), KEY, "scale") is None
+
+
+async def test_metadata_of_an_object_that_is_nested_too_deeply(
+    server: ApiServer, live_client: Client
+) -> None:
+    metadata = {
+        "name": "a",
+        "namespace": "ns",
+        "uid": "u",
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+    }
+    identity = orjson.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    whole = identity[:-1] + b',"data":' + b'{"a":' * 3000 + b"1" + b"}" * 3001
+
+    async def answer(request: web.Request) -> web.Response:
+        partial = "as=PartialObjectMetadata;" in request.headers["Accept"]
+        return web.Response(body=identity if partial else whole, content_type="application/json")
+
+    server.answer("GET", PATH, answer)
+    server.answer("DELETE", PATH, answer)
+    with pytest.raises(UnreadableObject):
+        await live_client.get(CONFIG_MAP, KEY)
+    found = await live_client.get_metadata(CONFIG_MAP, KEY)
+    assert found == {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    assert await live_client.delete(CONFIG_MAP, KEY)
+    server.answer("GET", PATH, error_response(404, "NotFound", name="a"))
+    assert await live_client.get_metadata(CONFIG_MAP, KEY) is not None
+    assert await live_client.get_metadata(CONFIG_MAP, KEY) is None
 
 
 async def test_selection_has_what_is_selected_of_each_object(
