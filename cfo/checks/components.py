@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cfo.api.reading import text
-from cfo.checks.findings import Finding, ok, skip, warn
+from cfo.checks.findings import Finding, not_needed, ok, warn
 from cfo.runtime import DEPLOYMENT, Client, NamespacedName, Object, key_of
 from cfo.runtime.objects import CUSTOM_RESOURCE_DEFINITION
 
@@ -86,11 +86,16 @@ def _found(deployment: Object) -> FoundDeployment | None:
 
 
 def version_finding(where: str, image: str, tested: str) -> Finding:
-    """Return whether ``image``, which runs in ``where``, has the ``tested`` version."""
+    """Return whether ``image``, which runs in ``where``, has the ``tested`` version.
+
+    An image without a version in its tag, such as one that is pinned by its digest, cannot be compared.
+    """
     found = version_of(image)
     wanted = parse_version(tested)
     if found is None or wanted is None:
-        return skip(f"{where}: the image {image} has no version in its tag; tested with {tested}")
+        return not_needed(
+            f"{where}: the image {image} has no version in its tag; tested with {tested}"
+        )
     if found[:2] == wanted[:2]:
         return ok(f"{where}: {tag_of(image)}, tested with {tested}")
     return warn(

@@ -33,6 +33,9 @@ MIGRATION: Final = (
 )
 """The remedy if the Go operator is installed, whose image must not get the permissions of this one."""
 
+GO_OPERATOR: Final = "the Go operator has no settings for it"
+"""Why the checks of settings that only this operator has are skipped."""
+
 RESTART_OUTSIDE: Final = (
     "restart the operator outside the cluster with --webhook-url: it registers its webhooks itself, and the manifests "
     "would start a second operator"
@@ -98,7 +101,8 @@ class Subject:
     """The operator that is checked: its namespace, and its configuration or why that was not read.
 
     ``tested`` are the versions of other components with which this version was tested, by name. ``is_embedded``:
-    whether the API server is that of envtest, where ``cfo run --embedded`` simulates KubeRay.
+    whether the API server is that of envtest, where ``cfo run --embedded`` simulates KubeRay. ``is_go``: whether the
+    operator is the Go operator, which does not have all settings.
     """
 
     client: Client
@@ -107,6 +111,7 @@ class Subject:
     config_error: APIError | None
     tested: Mapping[str, str]
     is_embedded: bool = False
+    is_go: bool = False
 
 
 Check = Callable[[Subject], Awaitable[Iterable[Finding]]]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cfo.api.gateway import HTTP_ROUTE
 from cfo.api.raycluster.names import (
+    AUTHENTICATION_CONFIG,
     DEFAULT_CLASS_ANNOTATION,
     INGRESS_CLASS,
     INGRESS_CONFIG,
@@ -16,6 +18,7 @@ from cfo.api.raycluster.names import (
     ROUTE,
     VERSION_ANNOTATION,
 )
+from cfo.api.raycluster.openshift_login import uses_oauth_server
 from cfo.api.reading import text
 from cfo.checks.components import (
     InstalledCRD,
@@ -26,6 +29,7 @@ from cfo.checks.components import (
 from cfo.checks.findings import (
     APPLY,
     CONFIGURATION,
+    GO_OPERATOR,
     SERVED_ELSEWHERE,
     Finding,
     Subject,
@@ -35,6 +39,7 @@ from cfo.checks.findings import (
     skip,
     warn,
 )
+from cfo.config.kuberay import ProfileTable
 from cfo.config.model import OperatorConfiguration
 from cfo.runtime import (
     GVK,
@@ -54,6 +59,14 @@ from cfo.runtime.webhook import owner_of
 _NOT_CALLED: Final = "failed calling webhook"
 _OWN_REFUSAL: Final = re.compile(
     r'^admission webhook "[mv]raycluster\.ray\.openshift\.ai" denied the request'
+)
+
+_CLUSTER: Final = NamespacedName("", "cluster")
+"""The name of the objects with OpenShift's settings."""
+
+_AUTHENTICATION_PAGE: Final = (
+    "https://github.com/project-codeflare/cfo/blob/main/docs/raycluster.md"
+    "#authentication-without-openshifts-oauth-server"
 )
 
 _MAX_CLASSES: Final = 200
@@ -100,9 +113,7 @@ async def domain(subject: Subject) -> Iterable[Finding]:
         raise subject.config_error
     detected: Any = ""
     try:
-        settings = await subject.client.get(
-            INGRESS_CONFIG, NamespacedName("", "cluster"), live=True
-        )
+        settings = await subject.client.get(INGRESS_CONFIG, _CLUSTER, live=True)
         detected = ((settings or {}).get("spec") or {}).get("domain") or ""
     except UnknownKind:
         pass  # not OpenShift
@@ -117,9 +128,30 @@ async def ingress(subject: Subject) -> Iterable[Finding]:
         return [not_needed("the API server is envtest, which has no ingress controller")]
     if subject.configuration.kuberay.enabled and subject.configuration.kuberay.gateway.name:
         return [check_gateway(has_routes=await _is_served(subject.client, HTTP_ROUTE))]
+    if subject.is_go:
+        return [not_needed(GO_OPERATOR)]
     is_openshift = await _is_served(subject.client, ROUTE)
     classes = await subject.client.list(INGRESS_CLASS, live=True)
     return check_ingress(classes, subject.configuration, is_openshift=is_openshift)
+
+
+async def authentication(subject: Subject) -> Iterable[Finding]:
+    """Check whether anything authenticates the users of dashboards, which are not exposed otherwise."""
+    if subject.config_error is not None:
+        raise subject.config_error
+    if subject.is_go:
+        return [not_needed(GO_OPERATOR)]
+    is_openshift = await _is_served(subject.client, ROUTE)
+    settings: Object | None = None
+    if is_openshift:
+        with suppress(UnknownKind):  # only the API of Routes is installed
+            settings = await subject.client.get(AUTHENTICATION_CONFIG, _CLUSTER, live=True)
+    has_login = uses_oauth_server(settings)
+    return [
+        check_authentication(
+            subject.configuration, is_openshift=is_openshift, has_openshift_login=has_login
+        )
+    ]
 
 
 async def _is_served(client: Client, gvk: GVK) -> bool:
@@ -302,3 +334,38 @@ def check_ingress(
             f"kuberay.ingress.className is not set, and no IngressClass is the default (IngressClasses: {others})",
             f"set kuberay.ingress.className in {CONFIGURATION} to one of them, and restart the operator",
         )
+
+
+def check_authentication(
+    configuration: OperatorConfiguration, *, is_openshift: bool, has_openshift_login: bool
+) -> Finding:
+    """Check whether dashboards that require a login can be exposed.
+
+    ``has_openshift_login``: if the cluster is OpenShift, its own OAuth server logs users in.
+    """
+    kuberay = configuration.kuberay
+    if not kuberay.enabled:
+        return not_needed("kuberay.enabled is false")
+    strictest = ProfileTable(kuberay).strictest().kuberay
+    if not strictest.ray_dashboard_oauth_enabled:
+        exposed = "no dashboard is exposed" if is_openshift else "dashboards require no login"
+        return not_needed(f"kuberay.rayDashboardOAuthEnabled is false: {exposed}")
+    if kuberay.authentication.enabled:
+        return ok("kuberay.authentication is enabled")
+    if is_openshift and has_openshift_login:
+        return ok("OpenShift's OAuth server logs users in")
+    if "authOptions" in strictest.kuberay_features:
+        return ok("only dashboards of RayClusters with Ray's own tokens (authOptions) are exposed")
+    cause = "the cluster is not OpenShift"
+    remedy = f"set kuberay.authentication in {CONFIGURATION}"
+    if is_openshift:
+        cause = "OpenShift's own OAuth server does not log users in"
+    extent = ""
+    if not kuberay.ray_dashboard_oauth_enabled:
+        extent = " in the namespaces of the profiles that enforce authentication"
+    elif not is_openshift:
+        remedy += ", or, if your ingress controller authenticates, kuberay.rayDashboardOAuthEnabled: false"
+    return warn(
+        f"no dashboard is exposed{extent}: kuberay.authentication is not enabled, and {cause}",
+        f"{remedy}, and restart the operator: {_AUTHENTICATION_PAGE}",
+    )

@@ -82,6 +82,7 @@ class RayClusters(Kind):
             "kuberay": raycluster.kuberay,
             "domain": raycluster.domain,
             "ingress": raycluster.ingress,
+            "authentication": raycluster.authentication,
         }
 
     def setup(self, context: Context) -> None:

@@ -12,6 +12,7 @@ import anyio
 
 from cfo.api.raycluster.names import ROUTE
 from cfo.checks.findings import (
+    GO_OPERATOR,
     MIGRATION,
     RESTART_OUTSIDE,
     Finding,
@@ -99,6 +100,7 @@ async def examine(
         installation.config_error,
         dict(components()),
         server.is_embedded,
+        facts.is_go_deployment(installation.deployment, __version__),
     )
     owner = olm_owner(installation.deployment)
     unserved = ""
@@ -140,7 +142,7 @@ async def examine(
             ]
         }
     seen = () if isinstance(shared, Exception) else shared
-    is_go = facts.is_go_deployment(installation.deployment, __version__)
+    is_go = subject.is_go
     is_outside = facts.runs_outside(installation, seen, now)
 
     async def operator() -> Iterable[Finding]:
@@ -188,6 +190,8 @@ async def examine(
 
     async def trust() -> Iterable[Finding]:
         found = webhooks()
+        if is_outside:
+            return [not_needed("the operator runs outside the cluster, with its own certificate")]
         if installation.deployment is None and installation.deployment_error is None:
             return [skip("no Deployment, so nothing serves a certificate in the cluster")]
         if installation.configuration.webhook.enabled is False:
@@ -248,6 +252,8 @@ async def examine(
             raise installation.deployment_error
         if is_outside:
             return [not_needed("the operator runs outside the cluster, so its images are unknown")]
+        if is_go:
+            return [not_needed(GO_OPERATOR)]
         is_openshift = await facts.is_served(client, ROUTE)
         return checks.check_images(installation, is_openshift=is_openshift)
 

@@ -87,18 +87,23 @@ def has_failed(findings: Findings) -> bool:
 
 def has_warned_or_skipped(findings: Findings) -> bool:
     """Return whether a check warned, or could not be done."""
-    return any(
-        finding.status is CheckStatus.WARN
-        or (finding.status is CheckStatus.SKIP and finding.is_needed)
-        for found in findings.values()
-        for finding in found
-    )
+    return _counts(findings)[CheckStatus.WARN] > 0 or bool(_needed_skips(findings))
+
+
+def _needed_skips(findings: Findings) -> list[str]:
+    """Return the checks that could not be done, although they are needed."""
+    return [
+        check
+        for check, found in findings.items()
+        if any(finding.status is CheckStatus.SKIP and finding.is_needed for finding in found)
+    ]
 
 
 def lines(findings: Findings) -> Iterator[str]:
     """Yield the text output: one line for each finding, its remedy below it, and a summary.
 
-    Successive findings with the same remedy have it once, below the last of them.
+    Successive findings with the same remedy have it once, below the last of them. The summary names the checks that
+    were skipped although they are needed.
     """
     width = max(map(len, findings), default=0)
     for check, found in findings.items():
@@ -110,7 +115,11 @@ def lines(findings: Findings) -> Iterator[str]:
             if finding.remedy and finding.remedy != next_remedy:
                 yield f"{'':4}  {'':{width}}  -> {finding.remedy}"
     counts = _counts(findings)
-    yield ", ".join(f"{counts[status]} {status}" for status in CheckStatus)
+    summary = ", ".join(f"{counts[status]} {status}" for status in CheckStatus)
+    needed = _needed_skips(findings)
+    if needed:
+        summary += f" (needed: {', '.join(needed)})"
+    yield summary
 
 
 def document(findings: Findings) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Unpack
 import structlog
 
 from cfo.api.raycluster.names import AUTHENTICATION_CONFIG, INGRESS_CONFIG, ROUTE
+from cfo.api.raycluster.openshift_login import uses_oauth_server
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.runtime import (
     GVK,
@@ -38,7 +39,6 @@ UNKNOWN_RETRY_SECONDS = 5.0
 
 _CLUSTER = NamespacedName("", "cluster")
 _DOMAIN_CACHE_SECONDS = 300.0
-_EXTERNAL_LOGIN = ("OIDC", "None")
 
 _log = structlog.get_logger("cfo.controllers.raycluster")
 
@@ -169,8 +169,7 @@ class Platform:
             return True
         if not informer.has_synced:
             raise DiscoveryIncomplete(f"{AUTHENTICATION_CONFIG.kind} is not listed yet")
-        settings = informer.reader.get(_CLUSTER) or {}
-        return (settings.get("spec") or {}).get("type") not in _EXTERNAL_LOGIN
+        return uses_oauth_server(informer.reader.get(_CLUSTER))
 
 
 class IngressDomain:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -152,6 +153,37 @@ def test_ingresses_have_a_class(
     configuration = OperatorConfiguration.from_document(document)
     found = raycluster.check_ingress(classes, configuration, is_openshift=is_openshift)
     assert states(found) == [expected]
+
+
+TOKENS = {"kubeRayFeatures": ["authOptions"]}
+ENFORCED = {
+    "rayDashboardOAuthEnabled": False,
+    "profiles": [{"name": "strict", "authentication": "enforced"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("kuberay", "is_openshift", "has_login", "expected"),
+    [
+        ({}, True, True, "ok OpenShift's OAuth server logs users in"),
+        ({}, True, False, "warn no dashboard is exposed: .*OAuth server does not log users in"),
+        ({}, False, True, "warn no dashboard is exposed: .*the cluster is not OpenShift"),
+        ({"authentication": {"enabled": True}}, False, True, "ok "),
+        (TOKENS, False, True, "ok only dashboards of RayClusters with Ray's own tokens"),
+        (ENFORCED, False, True, "warn no dashboard is exposed in the namespaces of the profiles"),
+        ({"rayDashboardOAuthEnabled": False}, False, True, "skip .*: dashboards require no login"),
+        ({"rayDashboardOAuthEnabled": False}, True, True, "skip .*: no dashboard is exposed"),
+        ({"enabled": False}, False, True, "skip "),
+    ],
+)
+def test_dashboards_that_require_a_login_have_one(
+    kuberay: dict[str, Any], *, is_openshift: bool, has_login: bool, expected: str
+) -> None:
+    configuration = OperatorConfiguration.from_document({"kuberay": kuberay})
+    finding = raycluster.check_authentication(
+        configuration, is_openshift=is_openshift, has_openshift_login=has_login
+    )
+    assert re.match(expected, f"{finding.status} {finding.message}")
 
 
 def test_remedy_does_not_admit_the_namespace_of_a_tenant() -> None:

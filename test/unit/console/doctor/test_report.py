@@ -52,7 +52,10 @@ def test_output_has_one_line_for_each_finding_and_the_remedy_below() -> None:
 def test_strict_counts_warnings_and_needed_checks_that_were_skipped(
     finding: Finding, expected: bool
 ) -> None:
-    assert has_warned_or_skipped({"clock": [ok("fine"), finding]}) is expected
+    findings = {"clock": [ok("fine"), finding]}
+    assert has_warned_or_skipped(findings) is expected
+    *_, summary = lines(findings)
+    assert ("(needed: clock)" in summary) is (expected and finding.status == "skip")
 
 
 def test_nothing_is_right_that_depends_on_an_invalid_configuration() -> None:
