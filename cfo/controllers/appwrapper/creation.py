@@ -17,7 +17,7 @@ from cfo.controllers.appwrapper.components import (
     warnings_message,
 )
 from cfo.controllers.appwrapper.decision import WrapperDecision, WrapperObservation
-from cfo.controllers.appwrapper.retries import report_unhealthy, reset_or_fail
+from cfo.controllers.appwrapper.retries import limited_by_readiness, report_unhealthy, reset_or_fail
 
 _CREATION_RETRY: Final = timedelta(seconds=1)
 """The delay before a rejected creation is retried."""
@@ -68,6 +68,7 @@ def after_creation(
             decision.requeue_at(observation.now)
         return decision
     deadline = status.last_transition(RESOURCES_DEPLOYED) + observation.settings.admission_grace
+    deadline = limited_by_readiness(observation, status, deadline)
     if not failed.fatal and observation.now < deadline:
         if failed.component.reason != CREATION_ERRORED:
             message = (

@@ -13,7 +13,7 @@ from cfo.controllers.appwrapper.decision import (
     WrapperDecision,
     WrapperObservation,
 )
-from cfo.controllers.appwrapper.retries import reset_or_fail
+from cfo.controllers.appwrapper.retries import limited_by_readiness, reset_or_fail
 
 _EXCESS_RETRIES: Final = 3
 """How many retries are allowed at most if a component has more pods than were admitted."""
@@ -62,7 +62,7 @@ def tolerate_excess(
     is_reported = status.is_true(UNHEALTHY) and status.reason(UNHEALTHY) == EXCESS
     status.set(UNHEALTHY, True, EXCESS, message, restart=True)
     grace = min(observation.settings.failure_grace, EXCESS_GRACE)
-    deadline = status.last_transition(UNHEALTHY) + grace
+    deadline = limited_by_readiness(observation, status, status.last_transition(UNHEALTHY) + grace)
     if observation.now < deadline:
         if not is_reported:
             decision.record_warning(

@@ -30,7 +30,12 @@ from cfo.controllers.appwrapper.pods import (
     time_or_none,
     waiting_pods_message,
 )
-from cfo.controllers.appwrapper.retries import latest_readiness, report_unhealthy, reset_or_fail
+from cfo.controllers.appwrapper.retries import (
+    latest_readiness,
+    limited_by_readiness,
+    report_unhealthy,
+    reset_or_fail,
+)
 from cfo.controllers.pod_status import is_same_failure
 from cfo.runtime.objects import format_duration
 
@@ -67,11 +72,10 @@ def await_pods(
             return
         existing = [pod for pod in observation.pods if has_started(pod) or pod.phase == "Pending"]
         lacks_requests = bool(describe_shortage(uses, existing))
-    message = f"{counts.pending} pods pending; {counts.running} pods running; {counts.succeeded} pods succeeded"
+    message = _numbers_of_pods(counts)
     if shortage:
         message += f"; {shortage}"
-    has_unread = not all(pod.is_read for pod in observation.pods)
-    if observation.knowledge.lacks_pods or has_unread:
+    if _has_unknown_pods(observation):
         # Those that are not known may run, and request enough. A reset would delete them.
         _report_failure(observation, decision, message)
         return
@@ -94,8 +98,7 @@ def await_pods(
     of_order = _deadline_of_order(observation, latest, exist_all=exist_all)
     if of_order is not None:
         deadline = max(deadline, min(of_order, latest))
-    if observation.is_queued:
-        deadline = min(deadline, latest)
+    deadline = limited_by_readiness(observation, status, deadline)
     if counts.existing < expected:
         _explain_missing_pods(observation, decision, min(began + _USUAL_CREATION, deadline))
     if observation.now < deadline:
@@ -109,6 +112,41 @@ def await_pods(
     )
     report_unhealthy(decision, "InsufficientPodsReady", message)
     reset_or_fail(observation, decision, terminal=counts.terminal_failure)
+
+
+def forget_readiness(
+    observation: WrapperObservation,
+    decision: WrapperDecision,
+    counts: PodCounts,
+    unfinished: Sequence[Component],
+) -> None:
+    """Let ``PodsReady`` of an AppWrapper with failed or excess pods be false once too few others run.
+
+    Without a queue, it stays as it is until these have ended, as in the Go operator.
+    """
+    status = decision.status
+    if not observation.is_queued or not status.is_true(PODS_READY):
+        return
+    if _has_unknown_pods(observation):
+        return
+    message = _numbers_of_pods(counts)
+    expected = sum(component.expected_pods for component in unfinished)
+    if counts.running + counts.succeeded >= expected:
+        uses = uses_of(observation, unfinished)
+        shortage = describe_shortage(uses, filter(has_started, observation.pods))
+        if not shortage:
+            return
+        message += f"; {shortage}"
+    status.set(PODS_READY, False, "InsufficientPodsReady", message)
+
+
+def _numbers_of_pods(counts: PodCounts) -> str:
+    return f"{counts.pending} pods pending; {counts.running} pods running; {counts.succeeded} pods succeeded"
+
+
+def _has_unknown_pods(observation: WrapperObservation) -> bool:
+    """Return whether pods may exist, or run, of which nothing is known."""
+    return observation.knowledge.lacks_pods or not all(pod.is_read for pod in observation.pods)
 
 
 def _deadline_of_order(

@@ -99,6 +99,19 @@ def latest_readiness(observation: WrapperObservation, status: WrapperStatus) -> 
     return since + observation.settings.grace_period_ceiling
 
 
+def limited_by_readiness(
+    observation: WrapperObservation, status: WrapperStatus, deadline: datetime
+) -> datetime:
+    """Return ``deadline``, or an earlier one until which an AppWrapper may keep a queue's quota without ready pods.
+
+    This limits each deadline that counts from something that users can begin again and again, such as the reason of
+    ``Unhealthy``.
+    """
+    if not observation.is_queued or status.is_true(PODS_READY):
+        return deadline
+    return min(deadline, latest_readiness(observation, status))
+
+
 def retry_pause(observation: WrapperObservation, status: WrapperStatus) -> timedelta:
     """Return the pause before the next attempt: that of the settings, or a longer one after many retries."""
     doublings = min(status.retries, _PAUSE_DOUBLINGS)

@@ -49,8 +49,13 @@ from cfo.controllers.appwrapper.pods import (
     reported_failure,
     time_or_none,
 )
-from cfo.controllers.appwrapper.readiness import await_pods
-from cfo.controllers.appwrapper.retries import report_unhealthy, reset_or_fail, retry_pause
+from cfo.controllers.appwrapper.readiness import await_pods, forget_readiness
+from cfo.controllers.appwrapper.retries import (
+    limited_by_readiness,
+    report_unhealthy,
+    reset_or_fail,
+    retry_pause,
+)
 from cfo.controllers.appwrapper.status import WrapperStatus
 from cfo.controllers.appwrapper.workload import has_queue
 from cfo.runtime import POD, has_finalizer, is_deleting
@@ -260,6 +265,8 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
         pods = [pod for pod in observation.pods if pod.uid not in ignored]
         observation = replace(observation, pods=pods)
     counts = count_pods(observation.pods, observation.settings, observation.no_execute)
+    if excess or counts.failed:
+        forget_readiness(observation, decision, counts, unfinished)
     if len(deployed) != len(observation.components):
         report_unhealthy(
             decision, "MissingComponent", _missing_components_message(observation, len(deployed))
@@ -381,6 +388,7 @@ def _tolerate_failed_pods(
     message = failed_pods_message(observation.pods)
     status.set(UNHEALTHY, True, "FoundFailedPods", message, restart=True)
     deadline = status.last_transition(UNHEALTHY) + observation.settings.failure_grace
+    deadline = limited_by_readiness(observation, status, deadline)
     if observation.now < deadline:
         decision.requeue_at(deadline)
         return
@@ -442,6 +450,7 @@ def _stay_failed(observation: WrapperObservation, decision: WrapperDecision) -> 
             message = f"{DELETION_ON_FAILURE} has value {format_duration(delay)}"
             status.set(DELETING_RESOURCES, False, "DeletionPaused", message, restart=True)
             deadline = observation.limited(status.last_transition(DELETING_RESOURCES) + delay)
+            deadline = limited_by_readiness(observation, status, deadline)
             excess = excess_message(observation)
             if observation.now < deadline and not excess:
                 decision.requeue_at(deadline)

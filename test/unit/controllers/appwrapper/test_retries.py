@@ -9,6 +9,7 @@ import pytest
 
 from cfo.api.appwrapper.kinds import JOB_SET, PYTORCH_JOB, TRAIN_JOB
 from cfo.api.appwrapper.names import (
+    PODS_READY,
     RESOURCES_DEPLOYED,
     UNHEALTHY,
     Phase,
@@ -30,6 +31,7 @@ from test.support.wrapper_steps import (
     SUCCEEDED_POD,
     condition,
     phase,
+    queued,
     running_wrapper,
     step,
 )
@@ -273,3 +275,45 @@ def test_terminal_exit_code_is_not_left_to_the_controller_of_a_job() -> None:
 def test_failed_pods_with_only_the_label_are_no_failure() -> None:
     obj, _ = step(running_wrapper("Job"), pods=[FAILED_POD], owned=False)
     assert condition(obj, UNHEALTHY)["status"] == "False"
+
+
+DAY = 24 * 3600
+
+
+def test_no_new_reason_renews_the_time_without_ready_pods() -> None:
+    obj = queued(running_wrapper("Job", "Job", failureGracePeriodDuration="24h"))
+    other = dataclasses.replace(PENDING_POD, ancestor="c-1", uid="p1")
+    additional = dataclasses.replace(PENDING_POD, ancestor="c-1", uid="p2")
+    failed = [FAILED_POD, other]
+    exceeding = [FAILED_POD, other, additional]
+    for hour in range(24):
+        assert phase(obj) == Phase.RUNNING
+        obj, _ = step(obj, pods=exceeding, now=seconds_later(3600 * hour))
+        obj, _ = step(obj, pods=failed, now=seconds_later(3600 * hour + 30))
+    obj, _ = step(obj, pods=failed, now=seconds_later(DAY))
+    assert phase(obj) == Phase.FAILED
+    assert condition(obj, UNHEALTHY)["message"].endswith("have not been ready for 24h")
+
+
+def test_failed_components_are_not_kept_beyond_the_time_without_ready_pods() -> None:
+    settings = {"retryLimit": "0", "deletionOnFailureGracePeriodDuration": "24h"}
+    obj = queued(running_wrapper("Job", failureGracePeriodDuration="20h", **settings))
+    obj, _ = step(obj, pods=[FAILED_POD])
+    obj, _ = step(obj, pods=[FAILED_POD], now=seconds_later(20 * 3600))
+    assert phase(obj) == Phase.FAILED
+    kept, decision = step(obj, pods=[FAILED_POD], now=seconds_later(21 * 3600))
+    assert (decision.deletions, decision.deadline) == ([], seconds_later(DAY))
+    _, decision = step(kept, pods=[FAILED_POD], now=seconds_later(DAY))
+    assert decision.deletions
+
+
+@pytest.mark.parametrize("is_queued", [False, True])
+def test_failed_pods_of_a_queued_appwrapper_are_not_ready(is_queued: bool) -> None:
+    obj = running_wrapper("Job", failureGracePeriodDuration="1h")
+    obj, _ = step(queued(obj) if is_queued else obj, pods=[RUNNING_POD])
+    assert condition(obj, PODS_READY)["status"] == "True"
+    obj, _ = step(obj, pods=[FAILED_POD], now=seconds_later(60))
+    assert condition(obj, UNHEALTHY)["reason"] == "FoundFailedPods"
+    assert condition(obj, PODS_READY)["status"] == ("False" if is_queued else "True")
+    again, _ = step(obj, pods=[FAILED_POD, RUNNING_POD], now=seconds_later(120))
+    assert condition(again, UNHEALTHY)["status"] == "True"
