@@ -18,11 +18,20 @@ __all__ = ["AuthorizationCheck", "authorize_with", "declare"]
 AuthorizationCheck = Callable[[dict[str, Any], str], tuple[bool, str]]
 """Decides whether a verb is allowed on the attributes, and returns the decision with its reason.
 
-The attributes are group, resource, subresource, namespace and name, or path; ``account`` is ``namespace/name`` of a
-service account."""
+The attributes are group, resource, subresource, namespace, name and selectors, or path; ``account`` is
+``namespace/name`` of a service account. RBAC ignores selectors."""
 
 _CHECK: ContextVar[AuthorizationCheck] = ContextVar("check")
-_SETTERS: Final = ("path", "group", "resource", "subresource", "namespace", "name")
+_SETTERS: Final = (
+    "path",
+    "group",
+    "resource",
+    "subresource",
+    "namespace",
+    "name",
+    "fieldSelector",
+    "labelSelector",
+)
 
 
 @contextmanager

@@ -178,6 +178,7 @@ def test_expressions_can_call_the_authorizer(store: Store) -> None:
         (secrets, User("alice"), False),
         (path, ADMIN, True),
         ("authorizer.requestResource.check('create').allowed()", ADMIN, True),
+        (secrets.replace(".check(", ".labelSelector('a=b').check("), ADMIN, True),
         (
             "!authorizer.serviceAccount('a', 'bot').group('').resource('secrets').check('get').allowed()",
             ADMIN,

@@ -21,6 +21,10 @@ from envtest.schema.cel_admission import check_expression
         ("namespaceObject.metadata.labels['a']", "string"),
         ("namespaceObject == null || oldObject == null", "bool"),
         ("authorizer.group('').resource('pods').check('get').allowed()", "bool"),
+        (
+            "authorizer.group('').resource('pods').labelSelector('a=b').fieldSelector('c=d').check('get').allowed()",
+            "bool",
+        ),
         ("params.x", "dyn"),
         ("variables.size + 1", "int"),
         ("variables.name.startsWith('a')", "bool"),
