@@ -32,6 +32,8 @@ class WebhookServer:
         self.busy: dict[str, list[web.Response]] = {}
         """For paths, the responses before the handler is called."""
         self.methods: list[tuple[str, str]] = []
+        self.timeouts: list[str] = []
+        """How long each caller waits for the response."""
         self.handlers: dict[str, WebhookHandler] = {}
         self.requests: list[dict[str, Any]] = []
         self.url = ""
@@ -47,6 +49,7 @@ class WebhookServer:
 
     async def _handle(self, request: web.Request) -> web.Response:
         self.methods.append((request.method, request.path))
+        self.timeouts.append(request.query.get("timeout", ""))
         if request.path in self.redirects:
             code, location = self.redirects[request.path]
             return web.Response(status=code, headers={"Location": location})
@@ -280,6 +283,26 @@ async def test_busy_webhook_is_called_again_when_it_wants(
     response = await config_map(api, "busy")
     assert message in response.body["message"]
     assert hooks.methods == [("POST", "/check")] * calls
+
+
+@pytest.mark.parametrize(("timeout", "seen"), [("300ms", "1s"), ("-1s", "10s"), ("90s", "10s")])
+async def test_request_ends_when_its_client_no_longer_waits(
+    api: APIClient, hooks: WebhookServer, timeout: str, seen: str
+) -> None:
+    hooks.handlers["/check"] = lambda _: {"allowed": False, "status": {"code": 403}}
+    configuration = hooks.configuration(
+        "Validating", {"url": f"{hooks.url}/check"}, failurePolicy="Ignore"
+    )
+    assert (await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)).code == 201
+    await wait_for(api, lambda response: response.code == 403)
+    is_late = timeout == "300ms"
+    hooks.busy["/check"] = [busy(429, "60")] if is_late else []
+    hooks.timeouts.clear()
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}}
+    response = await api.post(f"{MAPS}?timeout={timeout}", body)
+    assert response.code == (504 if is_late else 403)
+    assert hooks.timeouts == [seen]
+    assert (await api.get(f"{MAPS}/late")).code == 404
 
 
 async def test_webhook_with_untrusted_certificate_is_not_called(

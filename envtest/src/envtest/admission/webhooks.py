@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -146,7 +147,8 @@ class _Webhooks:
             raise bad_request(f"admission webhook {go_quote(hook.name)} does not support dry run")
         review = Review(admission_request(ctx, obj, old, info), hook.versions)
         try:
-            body = await self._client.post(hook.client_config, review.body(), seconds=hook.seconds)
+            seconds = _seconds_for(hook, ctx.deadline)
+            body = await self._client.post(hook.client_config, review.body(), seconds=seconds)
             response = review.parse_response(body, mutating=mutating)
         except (CallFailed, ValueError) as error:
             raise _HookUnavailable(_failure(hook, f"failed to call webhook: {error}")) from error
@@ -277,6 +279,14 @@ def _drop_managed_fields_if_invalid(ctx: RequestContext, obj: Object, old: Objec
         errors = ctx.info.strategy.validate(obj, old, ctx)
         if any(error.reason == "FieldValueTypeInvalid" for error in errors):
             del obj["metadata"]["managedFields"]
+
+
+def _seconds_for(hook: Hook, deadline: float | None) -> int:
+    """Return how long the call of a hook may take, rounded up: at most until the deadline of the request."""
+    if deadline is None:
+        return hook.seconds
+    remaining = math.ceil(deadline - asyncio.get_running_loop().time())
+    return max(1, min(hook.seconds, remaining))
 
 
 def _failure(hook: Hook, reason: str) -> str:

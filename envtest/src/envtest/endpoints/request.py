@@ -34,6 +34,7 @@ __all__ = [
     "json_response",
     "not_found_page",
     "status_response",
+    "timed_out_page",
 ]
 
 BODY_LIMIT = 3 * 1024 * 1024
@@ -68,13 +69,15 @@ class Request:
 
     ``raw`` is aiohttp's request if the connection leaves HTTP, as for exec over WebSocket. ``user`` is set after
     authentication. ``warnings`` become Warning headers of any response. ``faults`` are the server's faults, ``fault``
-    is the rule that was injected into this request. ``flow_headers`` say how the request was classified.
+    is the rule that was injected into this request. ``flow_headers`` say how the request was classified. ``deadline``
+    is the time of the event loop at which the request has timed out, if its client has set a timeout.
     """
 
     __slots__ = (
         "_body",
         "audit",
         "audit_id",
+        "deadline",
         "fault",
         "faults",
         "flow_headers",
@@ -102,6 +105,7 @@ class Request:
         self.fault: Fault | None = None
         self.faults: Faults | None = None
         self.flow_headers: tuple[tuple[str, str], ...] = ()
+        self.deadline: float | None = None
         self._body: bytes | None = None
 
     async def body(self) -> bytes:
@@ -160,6 +164,20 @@ def json_response(
 def status_response(error: StatusError) -> Response:
     """Return the response that reports ``error``."""
     return Response(orjson.dumps(error.status()), error.code, JSON, dict(error.headers))
+
+
+def timed_out_page() -> Response:
+    """Return kube-apiserver's response to a request that has taken longer than its client's timeout."""
+    message = "Timeout: request did not complete within the allotted timeout"
+    status = {
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": "Timeout",
+        "details": {},
+        "code": 504,
+    }
+    return Response(orjson.dumps(status), 504, "text/plain; charset=utf-8")
 
 
 def not_found_page() -> Response:

@@ -44,7 +44,8 @@ class RequestContext:
     ``Warn`` or ``Ignore``. ``warnings`` become Warning headers, ``audit`` annotations of the audit event. ``sent`` is
     the object of a built-in kind as it was before it was decoded. ``created_by_status`` is true if a write of the
     status creates the object. ``has_whole_floats`` is true if the body of a custom resource may contain ``2.0``, which
-    is a float until the object is stored.
+    is a float until the object is stored. ``deadline`` is the time of the event loop at which the request has timed
+    out.
     """
 
     user: User
@@ -65,6 +66,7 @@ class RequestContext:
     sent: Mapping[str, Any] = field(default_factory=dict)
     created_by_status: bool = False
     has_whole_floats: bool = False
+    deadline: float | None = None
     moment: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property

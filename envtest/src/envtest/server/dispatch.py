@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from envtest.aggregation.api_services import APIServices
@@ -15,7 +16,7 @@ from envtest.apimachinery.errors import (
 )
 from envtest.auth.attributes import Attributes
 from envtest.endpoints.negotiation import TRANSFORMED, Output, check_route, negotiate
-from envtest.endpoints.request import Request, Response, not_found_page
+from envtest.endpoints.request import Request, Response, not_found_page, timed_out_page
 from envtest.endpoints.response_transform import error_response
 from envtest.handlers.patch import check_patch_type, patch
 from envtest.handlers.read import get_object, list_objects
@@ -93,6 +94,7 @@ class Dispatcher:
             name=_path_name(attributes, request),
             subresource=attributes.subresource,
             warnings=request.warnings,
+            deadline=request.deadline,
             moment=self._core.clock.now(),
         )
         accept = request.headers.get("Accept", "")
@@ -109,7 +111,12 @@ class Dispatcher:
         if request.flag("pretty"):
             output = output._replace(pretty=True)
         try:
-            response = await handler(self._core, request, ctx, output)
+            async with asyncio.timeout_at(ctx.deadline) as timer:
+                response = await handler(self._core, request, ctx, output)
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            response = timed_out_page()
         except StatusError as error:
             response = error_response(request, error)
         finally:

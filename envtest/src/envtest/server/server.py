@@ -36,6 +36,7 @@ from envtest.http_server.request_body import BodyError
 from envtest.http_server.request_head import RequestHead
 from envtest.http_server.responses import CompleteResponse, SentResponse
 from envtest.pages.fault_injection import CONTROL_PATHS, inject, inject_after
+from envtest.schema.formats import parse_duration
 from envtest.server.dispatch import Dispatcher
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ __all__ = ["Server"]
 
 STOP_SECONDS: Final = 1.0
 """Seconds that requests may take to end when the server stops."""
+
+_MAX_SECONDS: Final = 60.0
+"""Seconds that a request may ask for, as the flag ``--request-timeout`` of kube-apiserver limits them by default."""
 
 _UPGRADED: Final = frozenset({"attach", "exec", "portforward"})
 """Subresources whose clients leave HTTP; for all others, the header Upgrade is ignored."""
@@ -142,7 +146,9 @@ class Server:
             # before authentication, like a failure of the network or of a proxy
             if injected is not None:
                 return injected
-        check_timeout(request.parameter("timeout"), attributes)
+        seconds = requested_seconds(request.parameter("timeout"), attributes)
+        if seconds:
+            request.deadline = asyncio.get_running_loop().time() + seconds
         user = self._authenticator.authenticate(
             request.headers.get("Authorization", ""),
             _certificate(request.raw),
@@ -209,16 +215,17 @@ def _failure(request: Request, error: Exception) -> StatusError:
     return StatusError(500, "InternalError", f"Internal error occurred: {error!r}", {})
 
 
-def check_timeout(text: str, attributes: Attributes) -> None:
-    """Raise StatusError (400) if the parameter ``timeout`` is not a duration, unless the request is long-running.
+def requested_seconds(text: str, attributes: Attributes) -> float:
+    """Return the seconds of the parameter ``timeout``; 0 without a limit, as for long-running requests.
 
-    No request here takes long enough to reach a timeout. Follows apiserver's ``request_deadline.go``.
+    Raises StatusError (400) if it is not a duration. Follows apiserver's ``request_deadline.go``.
     """
     if not text or is_long_running(attributes):
-        return
+        return 0
     problem = _duration_problem(text)
     if problem:
         raise bad_request(f"invalid timeout specified in the request URL - time: {problem}")
+    return max(0, min((parse_duration(text) or 0) / 10**9, _MAX_SECONDS))
 
 
 def _duration_problem(text: str) -> str:
