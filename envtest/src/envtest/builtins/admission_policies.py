@@ -25,7 +25,12 @@ from envtest.apimachinery.name_rules import (
 )
 from envtest.apimachinery.objects import Object
 from envtest.apimachinery.repetition import repeated_positions
-from envtest.builtins.admissionregistration import condition_errors, expression_errors, rule_errors
+from envtest.builtins.admissionregistration import (
+    compile_error,
+    condition_errors,
+    expression_errors,
+    rule_errors,
+)
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.builtins.string_validation import condition_errors as status_condition_errors
 from envtest.builtins.string_validation import label_selector_errors
@@ -207,7 +212,7 @@ def _variable_errors(
     try:
         kind = check_expression(expression, params=params, variables=variables)
     except CELCompileError as error:
-        yield invalid(f"{path}.expression", expression, f"compilation failed: {error}")
+        yield compile_error(error, f"{path}.expression", expression)
     if _IDENTIFIER.fullmatch(name):
         variables[name] = kind
 

@@ -8,6 +8,7 @@ from typing import Any
 from envtest.apimachinery.field_errors import (
     FieldError,
     duplicate,
+    internal,
     invalid,
     not_supported,
     required,
@@ -22,9 +23,15 @@ from envtest.builtins.string_validation import (
     webhook_url_errors,
 )
 from envtest.registry.resource import RequestContext
-from envtest.schema.cel import CELCompileError, CELType
+from envtest.schema.cel import CELCompileError, CELProgramError, CELType
 
-__all__ = ["WebhookConfigurationStrategy", "condition_errors", "expression_errors", "rule_errors"]
+__all__ = [
+    "WebhookConfigurationStrategy",
+    "compile_error",
+    "condition_errors",
+    "expression_errors",
+    "rule_errors",
+]
 
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _REVIEW_VERSIONS = ("v1", "v1beta1")
@@ -226,6 +233,13 @@ def condition_errors(
         names.add(name)
 
 
+def compile_error(error: CELCompileError, path: str, expression: str) -> FieldError:
+    """Return the error of a field whose CEL expression does not compile."""
+    if isinstance(error, CELProgramError):
+        return internal(path, f"program instantiation failed: {error}")
+    return invalid(path, expression, f"compilation failed: {error}")
+
+
 def expression_errors(
     expression: str, path: str, kinds: Sequence[CELType], **environment: Any
 ) -> Iterator[FieldError]:
@@ -238,7 +252,7 @@ def expression_errors(
     try:
         kind = check_expression(expression, **environment)
     except CELCompileError as error:
-        yield invalid(path, expression, f"compilation failed: {error}")
+        yield compile_error(error, path, expression)
         return
     if kind not in kinds:
         expected = kinds[0] if len(kinds) == 1 else f"one of [{' '.join(kinds)}]"

@@ -20,6 +20,7 @@ from envtest.apimachinery.field_errors import (
 )
 from envtest.apimachinery.name_rules import dns_label, dns_subdomain, label_value, qualified_name
 from envtest.apimachinery.repetition import repeated_positions
+from envtest.builtins.admissionregistration import compile_error
 from envtest.builtins.go_rendering import internal
 from envtest.builtins.scheduling_rules import node_selector_errors
 
@@ -199,7 +200,7 @@ def _expression_errors(expression: str, path: str) -> Iterator[FieldError]:
         program = compile_expression(expression, {"device": "dyn"}, bindings=True)
         check_literals(program, expression, dynamic_matches=True)
     except CELCompileError as error:
-        yield invalid(path, expression, f"compilation failed: {error}")
+        yield compile_error(error, path, expression)
         return
     if program.type_name not in ("bool", "dyn"):
         yield invalid(

@@ -417,6 +417,7 @@ class _OpenAPI:
                 text = compiled.message_error.replace(
                     "compilation failed", "messageExpression compilation failed"
                 )
+                text = text.replace("program instantiation", "messageExpression instantiation")
                 self.rule_errors.append(invalid(f"{field_path}.messageExpression", shown, text))
             elif compiled.message is not None:
                 self.rule_errors += self._costs.add(

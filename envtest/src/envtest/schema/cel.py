@@ -33,6 +33,7 @@ __all__ = [
     "BudgetError",
     "CELCompileError",
     "CELError",
+    "CELProgramError",
     "CELType",
     "Program",
     "check_syntax",
@@ -74,6 +75,10 @@ _INDEX = re.compile(r"index=(-?\d+) size=")
 
 class CELCompileError(ValueError):
     """Raised if an expression does not compile: invalid syntax, an undeclared name, or mismatched types."""
+
+
+class CELProgramError(CELCompileError):
+    """Raised if an expression with valid types cannot be evaluated on any value: a pattern of ``find`` is invalid."""
 
 
 class CELError(ValueError):

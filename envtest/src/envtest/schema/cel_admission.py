@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from envtest.schema.cel import CELCompileError, CELType, check_syntax
+from envtest.schema.cel import CELCompileError, CELProgramError, CELType, check_syntax
 from envtest.schema.cel_literals import check_literals
 from envtest.schema.cel_messages import Literals, parse
 from envtest.schema.cel_types import TYPE_NAME, check_types
@@ -133,7 +133,7 @@ def check_expression(
     ``params`` and ``authorizer`` add these variables; ``variables`` are the variables of a policy with their types
     (``None``: the expression cannot use them); ``patches`` adds the types and functions of mutations. ``types`` gives
     ``object``, ``oldObject`` or ``params`` a static type.
-    Raises CELCompileError.
+    Raises CELCompileError and CELProgramError.
     """
     if len(source) > _MAX_LENGTH:
         why = f"expression code point size exceeds limit: size: {len(source)}, limit {_MAX_LENGTH}"
@@ -158,6 +158,8 @@ def check_expression(
             literals.checked, schemas, dict.fromkeys(names, "dyn"), escapes=False, messages=messages
         )
         check_literals(program, literals.checked)
+    except CELProgramError:
+        raise
     except CELCompileError as error:
         raise CELCompileError(restore(str(error))) from None
     return restore(program.type_name)

@@ -3,7 +3,8 @@
 The items of a list literal, and the keys and values of a map literal, must have one type: ``{'a': 'b', 'c': object.x}``
 is an error because ``object.x`` has no static type. A literal argument of ``matches``, ``duration`` and ``timestamp``
 must be valid. These are validators of cel-go; the CEL library does not have them, so the checks run on the checked
-expression that it exports.
+expression that it exports. So does the check of a literal pattern of ``find`` and ``findAll``, for which kube-apiserver
+creates no program.
 
 A map as the argument of ``string`` is an error, too, which the type checker does not find, because an IP or a CIDR is a
 map here (``cel_functions``).
@@ -15,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from envtest.schema.cel import CELCompileError, Program
+from envtest.schema.cel import CELCompileError, CELProgramError, Program
 from envtest.schema.cel_checked import checked_expression
 from envtest.schema.cel_workload import direct_parts
 from envtest.schema.formats import parse_duration
@@ -26,16 +27,18 @@ __all__ = ["check_literals"]
 _EXEMPT: Final = frozenset({"format"})
 """Functions whose arguments can be lists of mixed types."""
 
+_FIND: Final = frozenset({"find", "findAll"})
+
 _ADDRESS: Final = "map(string, dyn)"
 """The static type of an IP or a CIDR."""
 
 _PRIMITIVES: Final = ("", "bool", "int", "uint", "double", "string", "bytes")
 _WELL_KNOWN: Final = ("", "any", "timestamp", "duration")
-_CHECKED: Final = re.compile(r"[\[{]|matches|duration|timestamp|string\s*\(")
+_CHECKED: Final = re.compile(r"[\[{]|matches|find|duration|timestamp|string\s*\(")
 
 
 def check_literals(program: Program, source: str, *, dynamic_matches: bool = False) -> None:
-    """Check the literals of an expression. Raises :class:`CELCompileError`.
+    """Check the literals of an expression. Raises :class:`CELCompileError` and :class:`CELProgramError`.
 
     ``dynamic_matches`` is whether a value without a static type can be in one list with those of other types. It is
     necessary if the program has fewer static types than in kube-apiserver.
@@ -51,6 +54,8 @@ def check_literals(program: Program, source: str, *, dynamic_matches: bool = Fal
         raise CELCompileError(
             "\n".join(_format(source, position, text) for position, text in errors)
         )
+    for expression in _expressions(checked):
+        _check_found_pattern(expression)
 
 
 class _Types:
@@ -95,6 +100,27 @@ def _format(source: str, position: int, text: str) -> str:
     line = before.count("\n")
     column = position - (before.rfind("\n") + 1)
     return f"ERROR: <input>:{line + 1}:{column + 1}: {text}\n | {source.splitlines()[line]}\n | {'.' * column}^"
+
+
+def _expressions(checked: Any) -> Iterator[Any]:
+    todo = [checked.expr]
+    while todo:
+        expression = todo.pop()
+        yield expression
+        todo += reversed(list(_parts(expression)))
+
+
+def _check_found_pattern(expression: Any) -> None:
+    """Check the pattern of ``find`` and ``findAll``. Raises :class:`CELProgramError`."""
+    if expression.call.function not in _FIND or not expression.call.args:
+        return
+    pattern = expression.call.args[0]
+    if not pattern.HasField("constant"):
+        return
+    try:
+        compile_pattern(pattern.constant.text)
+    except PatternError as error:
+        raise CELProgramError(str(error)) from None
 
 
 def _errors(checked: Any, types: _Types) -> Iterator[tuple[int, str]]:

@@ -27,6 +27,7 @@ from envtest.schema.cel import (
     BudgetError,
     CELCompileError,
     CELError,
+    CELProgramError,
     CELType,
     Program,
     check_syntax,
@@ -458,6 +459,8 @@ def _compile(source: str, node: _Node, expected: CELType) -> tuple[Program | Non
         )
         check_literals(checked, text, dynamic_matches=True)
         program = compile_expression(text, variables, bindings=node.has_optional_old)
+    except CELProgramError as error:
+        return None, f"program instantiation failed: {error}", 0
     except CELCompileError as error:
         return None, f"compilation failed: {error}", 0
     if checked.kind not in (expected, "dyn"):

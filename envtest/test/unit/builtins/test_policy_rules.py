@@ -64,6 +64,13 @@ def binding_errors(**spec: Any) -> list[str]:
             ],
         ),
         (
+            {"validations": [{"expression": "object.x.findAll('[') == []"}]},
+            [
+                "spec.validations[0].expression: Internal error: program instantiation failed: "
+                "error parsing regexp: missing closing ]: `[`"
+            ],
+        ),
+        (
             {
                 "validations": [{"expression": "variables.a == 'variables.b'"}],
                 "variables": [{"name": "a", "expression": "'x'"}],

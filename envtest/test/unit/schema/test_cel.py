@@ -390,6 +390,10 @@ def test_rule_with_correct_types_compiles(rule: str) -> None:
         ),
         ("self.text.matches('x++')", "invalid matches argument"),
         (
+            "true || self.text.find('(' ) == self.text.findAll('[')[0]",
+            "program instantiation failed: error parsing regexp: missing closing ): `(`",
+        ),
+        (
             "duration('1us') < duration('1nns')",
             "compilation failed: ERROR: <input>:1:28: invalid duration argument",
         ),
