@@ -72,6 +72,7 @@ from cfo.runtime.webhook import (
     WebhookURL,
     address_of,
     described_owner,
+    has_ready_pods,
     holder_suffix,
     owner_of,
     served_elsewhere,
@@ -107,8 +108,8 @@ _MAX_NAMED: Final = 10
 """How many names one line of the log has at most."""
 
 _ONE_OPERATOR = (
-    "only one CodeFlare operator may reconcile an object: delete the other installation (Open Data Hub's by setting "
-    "codeflare to Removed in the DataScienceCluster) or this one"
+    "only one CodeFlare operator may reconcile an object: scale the Deployment of the other one to 0 replicas, delete "
+    "it (Open Data Hub's by setting codeflare to Removed in the DataScienceCluster), or delete this one"
 )
 
 METRICS_SERVICE: Final = "codeflare-operator-manager-metrics"
@@ -428,16 +429,22 @@ async def _should_serve_webhooks(
 
 
 async def _check_webhook_owner(
-    client: Client, options: WebhookOptions, config_map: NamespacedName
+    client: Client,
+    options: WebhookOptions,
+    config_map: NamespacedName,
+    *,
+    has_replicas: bool,
 ) -> Mapping[NamespacedName, str]:
     """Raise :class:`AddressInUse` if another operator serves the webhooks of our webhook configurations.
 
     A configuration has one address and one CA, so the webhooks of one of the two would never be called again. Another
-    operator is recognized by its Lease; older versions renew none, and are recognized because they accept a connection.
-    Only administrators change these configurations, so no tenant can prevent the start of the operator. Returns the
-    Leases that are known to have expired, with their ``renewTime`` (see :class:`.WebhookOptions`).
+    operator is recognized by its Lease; older versions renew none, and are recognized because they accept a connection,
+    or, from outside the cluster, because their Service has ready pods. ``has_replicas``: pods of our own Service can be
+    replicas of this process. Only administrators change these configurations, so no tenant can prevent the start of the
+    operator. Returns the Leases that are known to have expired, with their ``renewTime`` (see
+    :class:`.WebhookOptions`).
     """
-    probe = OwnerProbe(client, SystemClock())
+    probe = OwnerProbe(client, SystemClock(), reads_endpoints=options.is_only)
     for kind, name in options.configurations.items():
         try:
             stored = await client.get(kind, NamespacedName("", name), live=True)
@@ -446,6 +453,8 @@ async def _check_webhook_owner(
         if stored is None:
             continue
         other = await _living_owner(probe, stored, options)
+        if not other and options.is_only and not has_replicas:
+            other = await _own_pods(client, stored, options)
         if not other:
             other = await served_elsewhere(stored, options.address)
         if other:
@@ -491,6 +500,18 @@ async def _living_owner(probe: OwnerProbe, configuration: Object, options: Webho
         return ""
     holder = await probe.living_holder(owner)
     return described_owner(owner, holder) if holder else ""
+
+
+async def _own_pods(client: Client, configuration: Object, options: WebhookOptions) -> str:
+    """Describe the pods at our own Service, which are another operator's; empty if there are none.
+
+    ``configuration`` names the Service.
+    """
+    own = address_of(options.address)
+    owner = owner_of(configuration, own, "")
+    if owner is None or owner.address != own:
+        return ""
+    return f"{own}, which has ready pods" if await has_ready_pods(client, own) else ""
 
 
 def new_manager(
@@ -655,12 +676,24 @@ async def run(
             settings = parsed.configuration.webhook
             if webhook_cert_dir is not None:
                 settings = _with_mounted_certificate(settings, webhook_cert_dir)
+            namespace = config_map.namespace
+            election = parsed.configuration.leader_election
+            is_only = _is_only(target, parsed.configuration, config_map)
             if await _should_serve_webhooks(target, client, settings, webhook_url):
-                election = parsed.configuration.leader_election
-                webhook = webhook_options(settings, config_map.namespace, webhook_url, election)
-                expired = await _check_webhook_owner(client, webhook, config_map)
-                is_only = _is_only(target, parsed.configuration, config_map)
-                webhook = replace(webhook, expired=expired, is_only=is_only)
+                webhook = webhook_options(settings, namespace, webhook_url, election)
+                webhook = replace(webhook, is_only=is_only)
+            checked = webhook
+            if is_only and not _is_additional(parsed.configuration):
+                # Also if this operator does not serve or manage them: they show the operator that does.
+                configured = parsed.configuration.webhook
+                checked = webhook_options(configured, namespace, webhook_url, election)
+                checked = replace(checked, is_only=True)
+            if checked is not None:
+                has_replicas = election.leader_elect is True
+                expired = await _check_webhook_owner(
+                    client, checked, config_map, has_replicas=has_replicas
+                )
+                webhook = webhook and replace(webhook, expired=expired)
             roles = await enabled_roles(client, parsed.configuration)
             await warn_about_missing_roles(
                 client, roles, parsed.configuration, config_map.namespace

@@ -53,10 +53,9 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import APIRequest
 from cfo.runtime.objects import LEASE
-from cfo.runtime.webhook import gaps_of, mark_of, namespace_selector, owner_of
+from cfo.runtime.webhook import gaps_of, mark_of, namespace_selector, owner_of, ready_endpoints
 from cfo.version import CONFIG_MAP_NAME
 
-_ENDPOINT_SLICE: Final = GVK("discovery.k8s.io", "v1", "EndpointSlice")
 _GO_GRACE_PERIOD: Final = 10
 """The terminationGracePeriodSeconds of the Go operator's manifests; this operator needs more time to stop."""
 
@@ -455,17 +454,7 @@ async def _read_lease(client: Client, lease: NamespacedName | None) -> Object | 
 async def _ready_endpoints(client: Client, service: NamespacedName) -> int | None:
     if await client.get(SERVICE, service, live=True) is None:
         return None
-    selector = f"kubernetes.io/service-name={service.name}"
-    slices = await client.list(
-        _ENDPOINT_SLICE, namespace=service.namespace, label_selector=selector, live=True
-    )
-    ready = 0
-    for endpoint_slice in slices:
-        for endpoint in endpoint_slice.get("endpoints") or ():
-            # A condition that is missing counts as true.
-            if (endpoint.get("conditions") or {}).get("ready") is not False:
-                ready += 1
-    return ready
+    return await ready_endpoints(client, service)
 
 
 async def read_certificate(

@@ -20,9 +20,11 @@ from .ownership import AnotherOperator as AnotherOperator
 from .ownership import OwnerProbe as OwnerProbe
 from .ownership import address_of as address_of
 from .ownership import described_owner as described_owner
+from .ownership import has_ready_pods as has_ready_pods
 from .ownership import holder_suffix as holder_suffix
 from .ownership import mark_of as mark_of
 from .ownership import owner_of as owner_of
+from .ownership import ready_endpoints as ready_endpoints
 from .registration import Webhook as Webhook
 from .registration import Webhooks as Webhooks
 from .review import json_patch as json_patch

@@ -147,7 +147,8 @@ class WebhookOptions:
     ``lease`` is the Lease that this operator renews, for its leader election or as a heartbeat. It is written into the
     webhook configurations, so that another operator does not use them while this one is alive (:mod:`.ownership`);
     without it, no other operator is looked for. With ``is_only``, and without leader election, controllers start once
-    this process holds it, and the manager fails if another process renews it. ``expired`` contains the ``renewTime`` of
+    this process holds it, and the manager fails if another process renews it; ready pods of another operator's Service
+    count as alive. ``expired`` contains the ``renewTime`` of
     Leases that are known not to be renewed anymore. ``controller_namespaces`` are those of controllers that write our
     objects, besides that of ``service``: they can also write an object that a user has filled to its limits
     (:mod:`.review`).

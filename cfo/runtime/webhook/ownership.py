@@ -19,10 +19,11 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 
+from cfo.runtime.client.access_reviews import is_allowed
 from cfo.runtime.client.client import Client
 from cfo.runtime.client.errors import Forbidden
 from cfo.runtime.controller.lifecycle import ExpectedFailure
-from cfo.runtime.objects.kinds import LEASE
+from cfo.runtime.objects.kinds import ENDPOINT_SLICE, LEASE
 from cfo.runtime.objects.unstructured import NamespacedName, Object, annotations_of
 from cfo.runtime.process.clock import Clock
 from cfo.runtime.process.printable import printable
@@ -42,6 +43,7 @@ _MIN_DURATION: Final = 5.0
 _MAX_DURATION: Final = 300.0
 """The shortest and the longest time in seconds that a Lease is observed, whatever duration it contains."""
 _UNKNOWN_HOLDER: Final = "unknown, because the Lease may not be read"
+_READY_PODS: Final = "none, but the Service has ready pods"
 
 
 class OperatorMark(msgspec.Struct, frozen=True, rename="camel"):
@@ -156,14 +158,22 @@ class OwnerProbe:
     """Finds out whether the owner of a webhook configuration is alive.
 
     An operator is alive if it renews its Lease while this process observes it, so that no clocks are compared. A Lease
-    whose holder is dead is observed once for its duration; ``expired`` remembers it.
+    whose holder is dead is observed once for its duration; ``expired`` remembers it. The Go operator renews none by
+    default: with ``reads_endpoints``, an operator is also alive if its Service has ready pods. That is for a process
+    outside the cluster, which cannot connect to Services, and whose user may read them.
     """
 
     def __init__(
-        self, client: Client, clock: Clock, expired: Mapping[NamespacedName, str] | None = None
+        self,
+        client: Client,
+        clock: Clock,
+        expired: Mapping[NamespacedName, str] | None = None,
+        *,
+        reads_endpoints: bool = False,
     ) -> None:
         self._client = client
         self._clock = clock
+        self._reads_endpoints = reads_endpoints
         self.expired: dict[NamespacedName, str] = dict(expired or {})
         """The ``renewTime`` of each Lease that was observed for its duration and not renewed."""
 
@@ -176,9 +186,12 @@ class OwnerProbe:
         if owner.lease is None:
             return ""
         try:
-            return await self._observe(owner.lease, owner.address)
+            holder = await self._observe(owner.lease, owner.address)
         except Forbidden:
             return _UNKNOWN_HOLDER
+        if holder or not self._reads_endpoints:
+            return holder
+        return _READY_PODS if await has_ready_pods(self._client, owner.address) else ""
 
     async def _observe(self, lease: NamespacedName, address: str) -> str:
         first = await self._read(lease)
@@ -205,6 +218,44 @@ class OwnerProbe:
 
     async def _read(self, lease: NamespacedName) -> LeaseRenewal:
         return LeaseRenewal.of(await self._client.get(LEASE, lease, live=True))
+
+
+async def has_ready_pods(client: Client, address: str) -> bool:
+    """Return whether ``address`` is that of a Service with ready pods, as far as the user of ``client`` may know.
+
+    An administrator may, the operator's own roles do not allow it. Raises the errors of
+    :class:`~cfo.runtime.client.client.Client`.
+    """
+    service = _service(address)
+    if service is None:
+        return False
+    attributes = {
+        "verb": "list",
+        "group": ENDPOINT_SLICE.group,
+        "resource": "endpointslices",
+        "namespace": service.namespace,
+    }
+    if not await is_allowed(client, resourceAttributes=attributes):
+        return False
+    return await ready_endpoints(client, service) > 0
+
+
+async def ready_endpoints(client: Client, service: NamespacedName) -> int:
+    """Return the number of ready endpoints, such as pods, of ``service``; 0 if it does not exist.
+
+    Raises the errors of :class:`~cfo.runtime.client.client.Client`.
+    """
+    selector = f"kubernetes.io/service-name={service.name}"
+    slices = await client.list(
+        ENDPOINT_SLICE, namespace=service.namespace, label_selector=selector, live=True
+    )
+    ready = 0
+    for endpoint_slice in slices:
+        for endpoint in endpoint_slice.get("endpoints") or ():
+            # A condition that is missing counts as true.
+            if (endpoint.get("conditions") or {}).get("ready") is not False:
+                ready += 1
+    return ready
 
 
 def described_owner(owner: WebhookOwner, holder: str) -> str:
@@ -237,9 +288,15 @@ def is_service(address: str) -> bool:
     return address.startswith(_SERVICE)
 
 
+def _service(address: str) -> NamespacedName | None:
+    """Return the Service in ``address``; ``None`` if it is a URL."""
+    if not is_service(address):
+        return None
+    namespace, _, name = address.removeprefix(_SERVICE).partition("/")
+    return NamespacedName(namespace, name)
+
+
 def _service_namespace(address: str) -> str:
     """Return the namespace of the Service in ``address``; empty if it is a URL."""
-    if not is_service(address):
-        return ""
-    namespace, _, _ = address.removeprefix(_SERVICE).partition("/")
-    return namespace
+    service = _service(address)
+    return service.namespace if service is not None else ""

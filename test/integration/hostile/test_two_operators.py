@@ -22,6 +22,7 @@ from cfo.runtime.client.transport import Transport
 from cfo.runtime.manager.events import EVENT
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions, LeaderElector, LeaseLock
 from cfo.runtime.objects.kinds import (
+    CONFIG_MAP,
     LEASE,
     MUTATING_WEBHOOK_CONFIGURATION,
     NETWORK_POLICY,
@@ -206,6 +207,42 @@ async def test_operator_outside_ends_next_to_a_leader_of_its_namespace(
             children = partial(environment.child_names, NETWORK_POLICY, "default")
             await wait_until(children, "the children of the operator that holds the Lease")
             manager.stop()
+
+
+@pytest.mark.parametrize(
+    ("namespace", "serves"), [("default", True), ("installed", True), ("installed", False)]
+)
+async def test_operator_outside_ends_next_to_pods_that_renew_no_lease(
+    namespace: str, *, serves: bool
+) -> None:
+    """Such as the Go operator, whose leader election is disabled by default."""
+    key = NamespacedName("default", CONFIG_MAP_NAME)
+    async with start_environment(*VANILLA_CRDS) as environment:
+        if namespace != "default":
+            await environment.create_namespace(namespace)
+        await install(environment, namespace)
+        before = await stored(environment)
+        service = "codeflare-operator-webhook-service"
+        await environment.create(
+            {
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": {
+                    "namespace": namespace,
+                    "name": f"{service}-x",
+                    "labels": {"kubernetes.io/service-name": service},
+                },
+                "addressType": "IPv4",
+                "endpoints": [{"addresses": ["10.1.2.3"], "conditions": {"ready": True}}],
+                "ports": [],
+            }
+        )
+        target = ClientConfig.for_control_plane(environment.plane)
+        run = partial(run_in_process, target, key, handle_signals=False)
+        with pytest.raises(AddressInUse, match=f"at Service {namespace}/{service}.*ready pods"):
+            await run(default_configuration=f"webhook: {{enabled: {str(serves).lower()}}}")
+        assert await environment.find(CONFIG_MAP, CONFIG_MAP_NAME, "default") is None
+        assert await stored(environment) == before
 
 
 def _pod(transport: Transport) -> LeaderElector:

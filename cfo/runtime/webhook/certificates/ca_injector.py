@@ -125,7 +125,7 @@ class CAInjector:
         self._client = client
         self._clock = clock
         self._report_overwrite = report_overwrite
-        self._probe = OwnerProbe(client, clock, options.expired)
+        self._probe = OwnerProbe(client, clock, options.expired, reads_endpoints=options.is_only)
         self._own_address = address_of(options.address)
         self.conflict = ""
         """The living other operator that was found, as a sentence; empty if there is none."""
@@ -263,7 +263,7 @@ class CAInjector:
             return
         self._services_of_dead_owners[target] = service
         _log.warning(
-            "Webhooks of another installation that does not run are called, objects cannot be created or changed",
+            "Webhooks of another installation are called; if it does not run, objects cannot be created or changed",
             object=str(target),
             service=service,
             hint="apply the manifests of this operator; outside the cluster, set the URL of its webhooks",

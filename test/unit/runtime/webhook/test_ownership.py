@@ -216,10 +216,12 @@ def lease(holder: str, renewed: int, seconds: Any = 15) -> Object:
 FORBIDDEN = Forbidden(403, {"message": "leases is forbidden"})
 
 
-async def probe(leases: Leases, address: str = THEIRS) -> tuple[OwnerProbe, str, float]:
+async def probe(
+    leases: Leases, address: str = THEIRS, *, reads_endpoints: bool = False
+) -> tuple[OwnerProbe, str, float]:
     """Return the probe, the holder that it found, and for how many seconds it observed the Lease."""
     clock = FakeClock()
-    probing = OwnerProbe(cast("Client", leases), clock)
+    probing = OwnerProbe(cast("Client", leases), clock, reads_endpoints=reads_endpoints)
     task = asyncio.create_task(probing.living_holder(WebhookOwner(address, THEIR_LEASE)))
     while not task.done():
         for _ in range(5):
@@ -282,6 +284,36 @@ async def test_owner_without_lease_is_not_asked_for() -> None:
         await OwnerProbe(cast("Client", leases), FakeClock()).living_holder(WebhookOwner(URL)) == ""
     )
     assert leases.reads == 0
+
+
+class Pods(Leases):
+    """A missing or dead Lease, and a Service with ``endpoints``; ``None``: they may not be read."""
+
+    def __init__(self, state: Object | None, endpoints: list[Object] | None) -> None:
+        super().__init__(state)
+        self.endpoints = endpoints
+
+    async def create(self, _: Object) -> Object:
+        return {"status": {"allowed": self.endpoints is not None}}
+
+    async def list(self, *_: Any, **__: Any) -> list[Object]:
+        return [{"endpoints": self.endpoints}]
+
+
+@pytest.mark.parametrize(
+    ("state", "endpoints", "holder"),
+    [
+        (None, [{}], "none, but the Service has ready pods"),
+        (lease("a", 0), [{"conditions": {"ready": True}}], "none, but the Service has ready pods"),
+        (None, [{"conditions": {"ready": False}}], ""),
+        (None, None, ""),
+    ],
+)
+async def test_operator_without_lease_is_alive_if_its_service_has_ready_pods(
+    state: Object | None, endpoints: list[Object] | None, holder: str
+) -> None:
+    _, found, _ = await probe(Pods(state, endpoints), reads_endpoints=True)
+    assert found == holder
 
 
 def test_description_names_lease_and_holder() -> None:
