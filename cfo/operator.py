@@ -274,6 +274,24 @@ def _parse_default(document: str | None) -> ParsedConfiguration:
         raise error.within("--default-config") from None
 
 
+def _warn_about_enabled_webhooks(
+    configuration: WebhookConfiguration, default: str | None, config_map: NamespacedName
+) -> None:
+    """Warn if an additional operator would serve webhooks: the first operator does, and it lacks the permissions.
+
+    ``default`` is the document of ``--default-config``, which disables them in the manifests of additional operators.
+    """
+    if default is None or configuration.enabled is False:
+        return
+    if _parse_default(default).configuration.webhook.enabled is False:
+        _log.warning(
+            "The ConfigMap enables webhooks, which --default-config disables; without their permissions, this operator "
+            "is never ready",
+            configmap=str(config_map),
+            remedy="if it is an additional operator, set webhook.enabled: false in the ConfigMap, and restart it",
+        )
+
+
 async def _create_configuration(client: Client, key: NamespacedName, document: str) -> None:
     """Create the ConfigMap ``key`` with the ``document`` that this operator uses."""
     data = {"config.yaml": document}
@@ -674,6 +692,7 @@ async def run(
                 await _require_namespace(client, config_map.namespace)
             parsed = stored or _parse_default(default_configuration)
             settings = parsed.configuration.webhook
+            _warn_about_enabled_webhooks(settings, default_configuration, config_map)
             if webhook_cert_dir is not None:
                 settings = _with_mounted_certificate(settings, webhook_cert_dir)
             namespace = config_map.namespace

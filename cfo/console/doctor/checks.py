@@ -45,7 +45,7 @@ from cfo.console.doctor.permissions import PermissionFacts
 from cfo.manifests.names import DEPLOYMENT, IMAGE_REPOSITORY, MANAGER_BINDING
 from cfo.manifests.overlays import CERTIFICATE
 from cfo.operator import FIELD_MANAGER, WEBHOOK_SECRET_NAME
-from cfo.runtime import NamespacedName, Object, Rule, key_of, name_of, policy_rules
+from cfo.runtime import NamespacedName, Object, Rule, is_deleting, key_of, name_of, policy_rules
 from cfo.runtime.pki import is_trusted, load_certificate, subject_names
 from cfo.summaries.conditions import condition_of, conditions_of
 from cfo.summaries.problems import completed, has_failed, pod_problems, remedy_for
@@ -55,6 +55,7 @@ from cfo.webhooks.raycluster.injection_plan import Images
 
 _SKEW_WARNING: Final = 5.0
 _SKEW_FAILURE: Final = 60.0
+_USUAL_READINESS: Final = timedelta(minutes=1)
 _EXPIRY_WARNING: Final = timedelta(days=30)
 _START_AGAIN: Final = "start the operator again: it registers its own address"
 _MAX_RULES: Final = 12
@@ -90,7 +91,7 @@ def check_operator(
     message = f"{ready} of {wanted} replicas are ready"
     if installation.is_rolling_out:
         message += ", and a rollout is in progress"
-    causes = list(_pod_problems(deployment, installation))
+    causes = list(_pod_problems(installation, now))
     remedy = "solve the problems of its pods, below"
     if not causes:
         message, remedy = _unknown_cause(message, installation)
@@ -131,9 +132,9 @@ def _unknown_cause(message: str, installation: Installation) -> tuple[str, str]:
     return message, f"{kubectl} logs deployment/{DEPLOYMENT}; /readyz names the reason"
 
 
-def _pod_problems(deployment: Object, installation: Installation) -> Iterator[Problem]:
-    """Yield why pods of the operator do not run, or could not be created."""
-    refused = condition_of(conditions_of(deployment), "ReplicaFailure")
+def _pod_problems(installation: Installation, now: datetime) -> Iterator[Problem]:
+    """Yield why pods of the operator do not run or are not ready, or could not be created."""
+    refused = condition_of(conditions_of(installation.deployment or {}), "ReplicaFailure")
     if refused is not None and refused.status == "True":
         events = f"kubectl -n {installation.namespace} get events"
         yield Problem(
@@ -142,6 +143,26 @@ def _pod_problems(deployment: Object, installation: Installation) -> Iterator[Pr
     pods = [pod for pod in installation.pods if not has_failed(pod)]  # they are replaced
     for problem in pod_problems(pods):
         yield Problem(problem.message, completed(problem.remedy, pods[0]))
+    unready = [pod for pod in pods if _is_unready(pod, now)]
+    for pod in unready[:_MAX_PODS]:
+        kubectl = f"kubectl -n {installation.namespace}"
+        port = installation.configuration.health.bind_address.rpartition(":")[2]
+        yield Problem(
+            f"pod {name_of(pod)} runs, but has not been ready for a minute",
+            f"{kubectl} port-forward pod/{name_of(pod)} {port}, and curl 'localhost:{port}/readyz?verbose' names the "
+            f"reason; {kubectl} logs {name_of(pod)}",
+        )
+
+
+def _is_unready(pod: Object, now: datetime) -> bool:
+    """Return whether ``pod`` runs, and has not been ready for a minute; usually it is within seconds."""
+    statuses = path(pod, "status", "containerStatuses") or []
+    is_running = all(path(status, "state", "running") for status in statuses)
+    ready = condition_of(conditions_of(pod), "Ready")
+    if not statuses or not is_running or ready is None or ready.status != "False":
+        return False
+    since = time_of(ready.since)
+    return not is_deleting(pod) and since is not None and since + _USUAL_READINESS <= now
 
 
 def _missing_deployment(
@@ -296,6 +317,13 @@ def check_configuration(
             "objects of all operators",
             f"set {_part_text(lost)} in {CONFIGURATION}, and restart the operator",
         )
+    lacks_disabled = installation.lacks_disabled_webhooks
+    if lacks_disabled:
+        yield fail(
+            f"{where}: an additional operator must have webhook.enabled: false: it is not allowed to serve the "
+            "webhooks, which the first operator serves for the objects of all, and so it is never ready",
+            f"set webhook: {{enabled: false}} in {CONFIGURATION}, and restart the operator",
+        )
     missing = missing or {}
     for setting, names in missing.items():
         verb = "does" if len(names) == 1 else "do"
@@ -311,6 +339,8 @@ def check_configuration(
     if outside is not None:
         started = outside.since
         remedy = f"restart the operator outside the cluster, {outside.holder}"
+    elif installation.is_rolling_out and any(_pod_problems(installation, now)):
+        remedy = "solve the problems of the new pods, in the check operator"
     elif installation.is_rolling_out:
         remedy = f"wait for the rollout: kubectl -n {installation.namespace} rollout status deployment {DEPLOYMENT}"
     if changed is not None and started is not None and changed > started:
@@ -318,7 +348,7 @@ def check_configuration(
             f"{where} was changed at {changed:%Y-%m-%d %H:%M:%S} UTC, after the operator was started",
             remedy,
         )
-    elif not parsed.warnings and not missing and lost is None:
+    elif not parsed.warnings and not missing and lost is None and not lacks_disabled:
         yield ok(f"{where} is valid")
 
 

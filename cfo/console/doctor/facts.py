@@ -162,6 +162,27 @@ class Installation:
         )
         return replace(self, parsed=replace(self.parsed, configuration=configuration))
 
+    @property
+    def lacks_disabled_webhooks(self) -> bool:
+        """Whether the valid ConfigMap of an additional operator does not disable the webhooks.
+
+        It is not allowed to serve those of the first operator, so it is never ready.
+        """
+        if self.part is None or not isinstance(self.parsed, ParsedConfiguration):
+            return False
+        webhook = self.parsed.configuration.webhook
+        has_own = webhook.configurations != WebhookConfiguration().configurations
+        return webhook.enabled is not False and not has_own
+
+    @property
+    def with_disabled_webhooks(self) -> Installation:
+        """This installation, or with the webhooks disabled that its ConfigMap has to disable."""
+        if not self.lacks_disabled_webhooks or not isinstance(self.parsed, ParsedConfiguration):
+            return self
+        webhook = structs.replace(self.parsed.configuration.webhook, enabled=False)
+        configuration = structs.replace(self.parsed.configuration, webhook=webhook)
+        return replace(self, parsed=replace(self.parsed, configuration=configuration))
+
 
 class OutsideOperator(NamedTuple):
     """The operator that runs outside the Deployment: the holder of the Lease, and since when it has the Lease."""

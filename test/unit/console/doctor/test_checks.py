@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -552,7 +553,11 @@ def test_namespaces_that_do_not_exist_are_warnings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "expected"), [("", ["fail"]), ("labelSelector: team=x", ["ok"])]
+    ("document", "expected"),
+    [
+        ("webhook: {enabled: false}", ["fail"]),
+        ("{webhook: {enabled: false}, labelSelector: team=x}", ["ok"]),
+    ],
 )
 def test_additional_operator_without_its_part_is_a_failure(
     document: str, expected: list[str]
@@ -568,11 +573,37 @@ def test_additional_operator_without_its_part_is_a_failure(
     found = list(checks.check_configuration(installation, NOW))
     assert states(found) == expected
     remedy = "set watchNamespaces: [a, b] and labelSelector: team=x in the ConfigMap, and restart the operator"
-    assert [finding.remedy for finding in found if finding.remedy] == [remedy][: not document]
+    has_part = "team=x" in document
+    assert [finding.remedy for finding in found if finding.remedy] == [remedy][: not has_part]
     assert installation.with_part.configuration.label_selector == "team=x"
     assert [*installation.with_part.configuration.watch_namespaces] == (
-        [] if document else ["a", "b"]
+        [] if has_part else ["a", "b"]
     )
+
+
+@pytest.mark.parametrize(
+    ("webhook", "expected"),
+    [
+        ("{}", ["fail"]),
+        ("{enabled: true}", ["fail"]),
+        ("{enabled: false}", ["ok"]),
+        ("{mutatingConfigurationName: own}", ["ok"]),
+    ],
+)
+def test_additional_operator_that_enables_the_webhooks_of_the_first_is_a_failure(
+    webhook: str, expected: list[str]
+) -> None:
+    """It has no permission for them. No other check must recommend what they need."""
+    installed = deployment()
+    (container,) = installed["spec"]["template"]["spec"]["containers"]
+    container["args"] = ["--default-config={webhook: {enabled: false}, labelSelector: team=x}"]
+    parsed = parse(f"{{labelSelector: team=x, webhook: {webhook}}}")
+    installation = Installation(
+        "ops", config_map("2026-01-01T09:00:00Z"), parsed, deployment=installed
+    )
+    assert states(checks.check_configuration(installation, NOW)) == expected
+    enabled = installation.with_disabled_webhooks.configuration.webhook.enabled
+    assert (enabled is False) is ("mutating" not in webhook)
 
 
 def test_missing_configuration_is_a_warning_only_while_the_operator_runs_which_created_it() -> None:
@@ -598,6 +629,18 @@ def test_configuration_is_read_by_the_pods_of_a_rollout() -> None:
     assert finding.remedy.startswith("wait for the rollout: kubectl -n ops rollout status")
     (finding,) = checks.check_operator(installation, [], NOW)
     assert finding.message == "2 of 2 replicas are ready, and a rollout is in progress"
+    new = pod()
+    new["metadata"] = {"name": "new"}
+    new["status"]["conditions"] = [
+        {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T10:00:01Z"}
+    ]
+    stuck = replace(installation, pods=(new,))
+    found = list(checks.check_operator(stuck, [], NOW))
+    assert states(found) == ["ok", "warn"]
+    assert found[1].message == "pod new runs, but has not been ready for a minute"
+    assert "port-forward pod/new 8081" in found[1].remedy
+    (finding,) = checks.check_configuration(stuck, NOW)
+    assert "in the check operator" in finding.remedy
 
 
 def webhooks(**fields: Any) -> WebhookConfigurationFacts:
