@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from ssl import SSLCertVerificationError
 from typing import IO, Any, Final, TypeVar
 
 import click
@@ -74,8 +75,8 @@ def echo(line: str, *, err: bool = False) -> None:
 def cluster_failure(error: BaseException, *, embedded: bool = False) -> CommandFailed:
     """Return the error of a command that failed because of the cluster, its kubeconfig or its permissions.
 
-    The message ends with a remedy if no API server is at the address, if it does not accept the credentials, or if they
-    lack a permission.
+    The message ends with a remedy if no API server is at the address, if its certificate is not trusted, if it does not
+    accept the credentials, or if they lack a permission.
     ``embedded``: the command can also run on the embedded control plane, which the message says if there is no API
     server, or no kubeconfig is configured.
     """
@@ -98,6 +99,9 @@ _CHECK_SERVER: Final = f"; check that the cluster runs, and {_CHECK_CONTEXT}"
 _NO_API_SERVER: Final = (
     f"; what responds there is not a Kubernetes API server: check {_CHECK_CONTEXT}"
 )
+_CHECK_CA: Final = (
+    f"; check that certificate-authority in the kubeconfig is its CA, and {_CHECK_CONTEXT}"
+)
 _RUN_EMBEDDED: Final = "; no cluster available? Try: cfo run --embedded"
 
 
@@ -117,6 +121,8 @@ def remedy_of(error: BaseException, *, embedded: bool = False) -> str:
             return _NO_API_SERVER + run_embedded
         if isinstance(cause, TransportError) and cause.refused:
             return _CHECK_SERVER + run_embedded
+        if isinstance(cause, SSLCertVerificationError):
+            return _CHECK_CA
         if isinstance(cause, NoClusterConfigured):
             return run_embedded
         cause = cause.__cause__

@@ -134,7 +134,10 @@ def _is_permanent(error: aiohttp.ClientError) -> bool:
 def _reason(error: aiohttp.ClientError) -> str:
     """Describe the cause without any URL, because a proxy URL may contain a password."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return str(error.certificate_error)
+        cause = error.certificate_error
+        # Its text also names the file and the line of Python's source.
+        description = getattr(cause, "verify_message", "") or str(cause)
+        return f"certificate verification failed: {description}"
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f"the proxy responded with {error.status} {error.message}"
     if isinstance(error, aiohttp.ClientConnectorError):

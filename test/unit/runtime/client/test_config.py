@@ -13,6 +13,7 @@ import structlog
 import yaml
 from aiohttp import web
 
+from cfo.console.errors import remedy_of
 from cfo.runtime import ClientConfig, ConfigError, Transport, TransportError, load_config
 from cfo.runtime.client import APIRequest, CredentialError, KubeconfigError, NoClusterConfigured
 from cfo.runtime.client.config import _proxy_for
@@ -402,9 +403,10 @@ async def test_server_certificate_is_verified(tmp_path: Path) -> None:
         async with Transport(
             ClientConfig(server=server.url, ca_pem=create_ca().cert_pem), clock=clock
         ) as transport:
-            with pytest.raises(TransportError, match="certificate verify failed") as caught:
+            with pytest.raises(TransportError, match=r"verification failed: [a-z -]+$") as caught:
                 await transport.request(APIRequest("GET", "/x"))
             assert not caught.value.outcome_unknown
+            assert "certificate-authority in the kubeconfig" in remedy_of(caught.value)
         async with Transport(ClientConfig(server=server.url, verify=False)) as transport:
             await transport.request(APIRequest("GET", "/x"))
         assert clock.sleeps == []
