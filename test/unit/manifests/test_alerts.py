@@ -29,7 +29,7 @@ from cfo.runtime.cache.store import Event
 from cfo.runtime.client.config import ClientConfig
 from cfo.runtime.objects.kinds import CONFIG_MAP
 from cfo.runtime.objects.unstructured import NamespacedName, Object
-from cfo.runtime.webhook.metrics import CertificateMetrics, WebhookMetrics
+from cfo.runtime.webhook.metrics import CertificateMetrics, OverwriteMetrics, WebhookMetrics
 from test.support.manifests import ALERTS_NAMESPACE, alerts
 from test.support.prometheus import Change, firing_alerts, needs_promtool
 from test.support.ray_clusters import ray_cluster
@@ -92,6 +92,8 @@ class Operator:
         self.controller = self.manager.metrics.controller("mine", 1)
         self.overwrites = self.manager.metrics.child_overwrites.labels("Ingress")
         self.overwrites.inc()  # a single report, which fires nothing
+        self.webhook_overwrites = OverwriteMetrics(registry)
+        self.webhook_overwrites.count("MutatingWebhookConfiguration", "mutating")
         self.configuration = ConfigurationWatch(
             self.manager, NamespacedName("ns", "config"), ParsedConfiguration(config)
         )
@@ -190,6 +192,10 @@ def overwritten_children(operator: Operator) -> None:
     operator.overwrites.inc()
 
 
+def overwritten_webhooks(operator: Operator) -> None:
+    operator.webhook_overwrites.count("MutatingWebhookConfiguration", "mutating")
+
+
 def blocked_loop(operator: Operator) -> None:
     operator.manager.metrics.event_loop_lag.observe(3.0)
 
@@ -213,6 +219,7 @@ CASES: dict[str, tuple[Callable[[Operator], None], dict[str, str]]] = {
     "AppWrappersFail": (failed_wrapper, NAMESPACES),
     "CodeFlareOperatorConfigurationChanged": (changed_configuration, {}),
     "CodeFlareOperatorChildrenOverwritten": (overwritten_children, {"kind": "Ingress"}),
+    "CodeFlareOperatorWebhooksOverwritten": (overwritten_webhooks, {"configuration": "mutating"}),
     "CodeFlareOperatorInformerNotSynced": (unsynced_informer, {"kind": "ConfigMap"}),
     "CodeFlareOperatorNamespaceLeftOut": (left_out_namespace, {}),
     "CodeFlareOperatorFluxQueueBlocked": (
