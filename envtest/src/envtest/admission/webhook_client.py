@@ -369,11 +369,29 @@ def _http_error(code: int, text: str) -> str:
     return f"the server responded with the status code {code} but did not return more information"
 
 
+_UNKNOWN_ISSUER: Final = frozenset({18, 19, 20, 21})
+_NOT_IN_TIME: Final = frozenset({9, 10})
+"""OpenSSL's numbers of the reasons for which a certificate is not valid (``X509_V_ERR_...``)."""
+
+
+def _certificate_problem(error: Exception) -> str:
+    """Return why a certificate is not valid, in Go's words where they are known."""
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return str(error)
+    if error.verify_code in _UNKNOWN_ISSUER:
+        return "certificate signed by unknown authority"
+    if error.verify_code in _NOT_IN_TIME:
+        return "certificate has expired or is not yet valid"
+    return error.verify_message.rstrip(".")
+
+
 def _describe(error: aiohttp.ClientError, url: str) -> str:
     import aiohttp
 
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"tls: failed to verify certificate: x509: {error.certificate_error}"
+        return f"tls: failed to verify certificate: x509: {_certificate_problem(error.certificate_error)}"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return f"dial tcp: lookup {error.host}: no such host"
     if isinstance(error, aiohttp.ClientConnectorError):
         parts = urlsplit(url)
         reason = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_network
 from typing import Any, ClassVar, Final
@@ -10,6 +11,7 @@ from envtest.apimachinery.field_errors import (
     FieldError,
     duplicate,
     forbidden,
+    go_quote,
     internal,
     invalid,
     not_supported,
@@ -26,6 +28,12 @@ from envtest.schema.shaping import copy_json
 
 __all__ = ["NodeStrategy", "is_dual_stack", "taint_errors"]
 
+_FEATURE: Final = re.compile(r"[A-Z][A-Za-z0-9]*(?:/[A-Za-z][A-Za-z0-9]*)*")
+_MAX_FEATURE: Final = 253
+_NO_FEATURE: Final = (
+    "must start with an UpperCamelCase segment, with subsequent segments separated by '/' "
+    "(e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+)
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -82,6 +90,24 @@ def _content_errors(node: Object) -> Iterator[FieldError]:
     for part in ("capacity", "allocatable"):
         for name, quantity in (node["status"].get(part) or {}).items():
             yield from quantity_errors(name, quantity, f"status.{part}.{name}")
+    yield from _feature_errors(node["status"].get("declaredFeatures") or ())
+
+
+def _feature_errors(features: Sequence[str]) -> Iterator[FieldError]:
+    """Yield the errors in the features that a kubelet declares."""
+    for position, feature in enumerate(features):
+        path = f"status.declaredFeatures[{position}]"
+        if position and feature == features[position - 1]:
+            yield duplicate(path, feature)
+        elif position and feature < features[position - 1]:
+            yield invalid(path, feature, "list must be sorted alphabetically")
+        problem = ""
+        if len(feature.encode()) > _MAX_FEATURE:
+            problem = f"must be no more than {_MAX_FEATURE} characters"
+        elif not _FEATURE.fullmatch(feature):
+            problem = _NO_FEATURE
+        if problem:
+            yield invalid(path, feature, f"invalid feature name {go_quote(feature)}: {problem}")
 
 
 def taint_errors(taints: Sequence[Mapping[str, Any]], where: str) -> Iterator[FieldError]:

@@ -209,6 +209,9 @@ def zero(type_name: str) -> Any:
     return _zero_of(schema_of(type_name))
 
 
+_DROPPED_IF_EMPTY = frozenset({"io.k8s.api.core.v1.Lifecycle"})
+"""Types whose objects kube-apiserver drops if they contain only fields of disabled features."""
+
 Drop: TypeAlias = Callable[[Any], None]
 """Removes the disabled fields of a value, in place."""
 
@@ -229,6 +232,7 @@ def _dropper(schema: Schema, parents: tuple[str, ...]) -> Drop | None:
     if schema.additional is not None:
         return _each_dropper(_dropper(schema.additional, around), dict)
     disabled = []
+    whole = set()
     nested: dict[str, Drop] = {}
     for name, node in schema.properties.items():
         if node.raw.get("x-envtest-wire") == "never":
@@ -237,6 +241,8 @@ def _dropper(schema: Schema, parents: tuple[str, ...]) -> Drop | None:
         below = _dropper(node, around)
         if below is not None:
             nested[name] = below
+        if plain_name(node.ref) in _DROPPED_IF_EMPTY:
+            whole.add(name)
     if not disabled and not nested:
         return None
 
@@ -246,8 +252,12 @@ def _dropper(schema: Schema, parents: tuple[str, ...]) -> Drop | None:
         for name in disabled:
             value.pop(name, None)
         for name, below in nested.items():
-            if name in value:
-                below(value[name])
+            inner = value.get(name)
+            if not inner:
+                continue
+            below(inner)
+            if name in whole and not inner:
+                del value[name]
 
     return drop
 

@@ -156,6 +156,8 @@ class PodStrategy(BuiltinStrategy):
         """Set the defaults of the pod spec, and the defaults that only pods have."""
         spec = obj["spec"]
         template_defaults(spec)
+        if spec["terminationGracePeriodSeconds"] < 0:
+            spec["terminationGracePeriodSeconds"] = 1
         for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
             set_resource_defaults(container.setdefault("resources", {}))
             if spec.get("hostNetwork"):

@@ -42,7 +42,7 @@ _OPERATING_SYSTEMS: Final = ("linux", "windows")
 _CHOICES: Final = {
     "fsGroupChangePolicy": ("Always", "OnRootMismatch"),
     "supplementalGroupsPolicy": ("Merge", "Strict"),
-    "seLinuxChangePolicy": ("MountOption", "Recursive"),
+    "seLinuxChangePolicy": ("Recursive",),  # MountOption needs a feature gate that is off
 }
 _LINUX_ONLY: Final = (
     "appArmorProfile",

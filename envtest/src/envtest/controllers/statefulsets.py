@@ -134,7 +134,7 @@ class StatefulSets(OwnerController):
         metadata = pod["metadata"]
         if metadata.get("deletionTimestamp"):
             return
-        text = f"delete Pod {metadata['name']} in StatefulSet {owner['metadata']['name']}"
+        text = f"Delete Pod {metadata['name']} in StatefulSet {owner['metadata']['name']}"
         try:
             await self.client.delete(
                 PODS, metadata["namespace"], metadata["name"], uid=metadata["uid"]
@@ -200,7 +200,7 @@ class StatefulSets(OwnerController):
         service = owner["spec"].get("serviceName")
         if service:
             pod["spec"].setdefault("subdomain", service)
-        text = f"create Pod {name} in StatefulSet {metadata['name']}"
+        text = f"Create Pod {name} in StatefulSet {metadata['name']}"
         try:
             await self._create_claims(owner, pod)
             created = await self.client.create(PODS, pod)
@@ -240,17 +240,19 @@ class StatefulSets(OwnerController):
             pod["spec"]["volumes"] = volumes
 
     async def _create_claim(self, owner: Object, pod: Object, claim: Object) -> None:
-        text = f"create Claim {claim['metadata']['name']} Pod {pod['metadata']['name']} in StatefulSet "
-        text += str(owner["metadata"]["name"])
+        created_claim = f"Create Claim {claim['metadata']['name']}"
+        place = f"Pod {pod['metadata']['name']} in StatefulSet {owner['metadata']['name']}"
         try:
             created = await self.client.create(CLAIMS, claim)
         except StatusError as error:
             await self.events.warning(
-                owner, "FailedCreate", f"{text} failed error: {error.message}"
+                owner,
+                "FailedCreate",
+                f"{created_claim} for {place} failed error: {error.message}",
             )
             raise
         if created is not None:
-            await self.events.normal(owner, "SuccessfulCreate", f"{text} success")
+            await self.events.normal(owner, "SuccessfulCreate", f"{created_claim} {place} success")
 
     async def _update_status(
         self, owner: Object, pods: list[Object], update_revision: str

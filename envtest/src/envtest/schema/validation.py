@@ -46,7 +46,11 @@ _NO_FIELD = "<nil>"
 _INTEGER_FORMATS = frozenset({"int32", "int64"})
 _NUMBER_FORMATS = frozenset({"float", "double"})
 _VALUE_FORMAT = {"integer": "int64", "number": "float64"}
-_RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+_RANGES = {
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+    "float": (-3.4028235677973366e38, 3.4028235677973366e38),  # what is rounded to a float32
+}
 
 
 def validate(
@@ -205,7 +209,8 @@ def _string_check(raw: Mapping[str, Any], format_name: str) -> Check | None:
 
 def _number_check(raw: Mapping[str, Any], types: Sequence[str], format_name: str) -> Check | None:
     kind = types[0] if len(types) == 1 else ""
-    bounds = _RANGES[format_name or "int64"] if kind == "integer" else None
+    is_integer = kind == "integer"
+    bounds = _RANGES.get(format_name or ("int64" if is_integer else ""))
     type_name = f"{kind} with format {format_name}" if format_name else f"{kind} (default format)"
     factor = raw.get("multipleOf")
     maximum = raw.get("maximum")
@@ -217,7 +222,7 @@ def _number_check(raw: Mapping[str, Any], types: Sequence[str], format_name: str
 
     def check(value: float, path: str, problems: list[Problem]) -> None:
         if bounds is not None and not (
-            bounds[0] <= value <= bounds[1] and float(value).is_integer()
+            bounds[0] <= value <= bounds[1] and (not is_integer or float(value).is_integer())
         ):
             detail = f"Checked value must be of type {type_name} in {path}"
             problems.append(Problem(path, FieldError("FieldValueInvalid", _NO_FIELD, "", detail)))

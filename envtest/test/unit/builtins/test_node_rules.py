@@ -61,6 +61,33 @@ def errors(
             {"status": {"capacity": {"x.y/gpu": "500m"}, "allocatable": {"cpu": "1"}}},
             ['status.capacity.x.y/gpu: Invalid value: "500m": must be an integer'],
         ),
+        ({"status": {"declaredFeatures": ["A9", "A9/b", "A9/b/C"]}}, []),
+        (
+            {"status": {"declaredFeatures": ["B", "B", "A"]}},
+            [
+                'status.declaredFeatures[1]: Duplicate value: "B"',
+                'status.declaredFeatures[2]: Invalid value: "A": list must be sorted alphabetically',
+            ],
+        ),
+        (
+            {"status": {"declaredFeatures": ["A/9"]}},
+            [
+                (
+                    'status.declaredFeatures[0]: Invalid value: "A/9": invalid feature name "A/9": must start '
+                    "with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature "
+                    "or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+                )
+            ],
+        ),
+        (
+            {"status": {"declaredFeatures": ["A" * 254]}},
+            [
+                (
+                    f'status.declaredFeatures[0]: Invalid value: "{"A" * 254}": invalid feature name '
+                    f'"{"A" * 254}": must be no more than 253 characters'
+                )
+            ],
+        ),
     ],
 )
 def test_new_nodes(fields: dict[str, Any], expected: list[str]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from envtest.builtins.catalog import all_resources
 from envtest.builtins.pod_resize import (
     ephemeral_container_change_errors,
     keep_resources,
@@ -15,7 +16,7 @@ from envtest.builtins.pod_resources import qos_class, set_pod_resource_defaults
 from envtest.builtins.pod_rules import pod_only_errors
 from envtest.builtins.pod_status_rules import pod_status_errors
 from envtest.builtins.pod_updates import annotation_change_errors
-from envtest.builtins.pods import merge_label_keys, template_defaults
+from envtest.builtins.pods import PodStrategy, merge_label_keys, template_defaults
 from envtest.builtins.resource_names import is_extended
 from envtest.schema.shaping import copy_json
 
@@ -158,6 +159,16 @@ def test_resources_of_the_pod_hold_those_of_its_containers(
     parts: dict[str, Any], expected: list[str]
 ) -> None:
     assert errors(MANY, resources=parts) == expected
+
+
+def test_negative_grace_period_is_one_second_but_not_in_templates() -> None:
+    resource = next(each for each in all_resources() if (each.group, each.kind) == ("", "Pod"))
+    obj = {"spec": {"containers": [], "terminationGracePeriodSeconds": -1}, "status": {}}
+    PodStrategy(resource).set_defaults(obj)
+    assert obj["spec"]["terminationGracePeriodSeconds"] == 1
+    template: dict[str, Any] = {"containers": [], "terminationGracePeriodSeconds": -1}
+    template_defaults(template)
+    assert template["terminationGracePeriodSeconds"] == -1
 
 
 def test_resources_of_the_pod_are_completed() -> None:
@@ -304,6 +315,15 @@ def test_qos_class(spec: dict[str, Any], expected: str) -> None:
                 (
                     f"spec.affinity.podAffinity.{REQUIRED}[0].matchLabelKeys: Forbidden: "
                     "must not be specified when labelSelector is not set"
+                )
+            ],
+        ),
+        (
+            {"securityContext": {"seLinuxChangePolicy": "MountOption"}},
+            [
+                (
+                    'spec.securityContext.seLinuxChangePolicy: Unsupported value: "MountOption": '
+                    'supported values: "Recursive"'
                 )
             ],
         ),

@@ -66,8 +66,10 @@ def binding_errors(**spec: Any) -> list[str]:
         (
             {"validations": [{"expression": "object.x.findAll('[') == []"}]},
             [
-                "spec.validations[0].expression: Internal error: program instantiation failed: "
-                "error parsing regexp: missing closing ]: `[`"
+                (
+                    "spec.validations[0].expression: Internal error: program instantiation failed: "
+                    "error parsing regexp: missing closing ]: `[`"
+                )
             ],
         ),
         (

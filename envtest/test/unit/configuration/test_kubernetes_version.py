@@ -118,6 +118,21 @@ def test_values_of_disabled_fields_are_checked_and_dropped() -> None:
         decode(name, {"hostnameOverride": 1})
 
 
+def test_hooks_that_have_only_a_disabled_field_are_dropped() -> None:
+    name = type_name("io.k8s.api.core.v1.Container", "1.36")
+    drop = disabled_dropper(name)
+    assert drop is not None
+    for given, expected in (
+        ({}, set()),
+        ({"stopSignal": "SIGUSR1"}, None),
+        ({"stopSignal": "FOO", "preStop": {"sleep": {"seconds": 1}}}, {"preStop"}),
+    ):
+        decoded, _ = decode(name, {"name": "c", "lifecycle": given})
+        drop(decoded)
+        lifecycle = decoded.get("lifecycle")
+        assert (None if lifecycle is None else set(lifecycle)) == expected
+
+
 def test_resources_that_versions_do_not_serve() -> None:
     served = {
         release: {

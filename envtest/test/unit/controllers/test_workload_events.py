@@ -113,7 +113,7 @@ async def test_refused_pods_of_jobs_and_stateful_sets_are_reported() -> None:
         refused = [
             text for reason, text in events(plane, "StatefulSet") if reason == "FailedCreate"
         ]
-        assert refused[0].startswith("create Pod w-0 in StatefulSet w failed error: pods")
+        assert refused[0].startswith("Create Pod w-0 in StatefulSet w failed error: pods")
 
 
 async def test_rollout_without_progress_exceeds_its_deadline() -> None:

@@ -79,6 +79,11 @@ def field_errors(schema: dict[str, Any], value: Any) -> list[str]:
             "f: Invalid value: 0: f in body should have at least 1 items",
         ),
         (
+            {"type": "number", "format": "float"},
+            -3.5e38,
+            '<nil>: Invalid value: "": Checked value must be of type number with format float in f',
+        ),
+        (
             {"type": "array", "maxItems": 1, "items": {}},
             [1, 2],
             "f: Too many: 2: must have at most 1 item",
