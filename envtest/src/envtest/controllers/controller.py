@@ -98,6 +98,7 @@ class Controller(abc.ABC, Generic[K]):
                     self.queue.add_after(key, requeue_after)
             finally:
                 self.queue.done(key, failed=failed)
+            await asyncio.sleep(0)  # requests must not wait until the queue is empty
 
 
 class Runner:

@@ -46,7 +46,6 @@ from envtest.controllers.pod_control import (
     MAX_BATCH,
     PodControl,
     create_in_batches,
-    let_requests_through,
 )
 from envtest.controllers.pod_state import (
     PODS,
@@ -112,8 +111,7 @@ class Jobs(OwnerController):
 
     async def _end_active(self, sync: JobSync) -> None:
         """Delete the active pods of a Job that has an outcome; they keep their finalizers until they are counted."""
-        for number, pod in enumerate(sync.active):
-            await let_requests_through(number)
+        for pod in sync.active:
             try:
                 await self._pods.delete(sync.job, pod)
             except StatusError as error:
@@ -175,8 +173,7 @@ class Jobs(OwnerController):
 
     async def _remove(self, sync: JobSync, pods: Sequence[Object]) -> None:
         """Delete pods that shall not count as failures: they lose their finalizers first."""
-        for number, pod in enumerate(pods[:MAX_BATCH]):
-            await let_requests_through(number)
+        for pod in pods[:MAX_BATCH]:
             try:
                 await self._untrack(pod)
                 await self._pods.delete(sync.job, pod)

@@ -6,8 +6,9 @@ adopts objects that have no controller and match the selector, and releases cont
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -26,6 +27,10 @@ from envtest.storage import Change, Record
 from envtest.writes.server_core import Core
 
 __all__ = ["OwnerController", "controller_reference"]
+
+
+_IN_A_ROW: Final = 32
+"""How many objects are read in a row before requests are let through."""
 
 
 class _Reference(msgspec.Struct):
@@ -149,7 +154,9 @@ class OwnerController(Controller[NamespacedName]):
         if selector is not None and not metadata.get("deletionTimestamp"):
             await self._adopt(owner, resource, selector)
         found = []
-        for child in list(self._controlled.get(metadata["uid"], ())):
+        for number, child in enumerate(list(self._controlled.get(metadata["uid"], ()))):
+            if number % _IN_A_ROW == _IN_A_ROW - 1:
+                await asyncio.sleep(0)  # requests must not wait until thousands are read
             if child.resource != resource:
                 continue
             obj = await self.client.read(resource, child.namespace, child.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -17,22 +16,12 @@ __all__ = [
     "PodControl",
     "create_in_batches",
     "is_namespace_terminating",
-    "let_requests_through",
 ]
 
 MAX_BATCH: Final = 500
 """The most pods that a controller creates or deletes in one reconciliation."""
 
 _FIRST_BATCH: Final = 1
-
-_IN_A_ROW: Final = 16
-"""How many pods a controller creates or deletes before it lets requests through."""
-
-
-async def let_requests_through(number: int) -> None:
-    """Let the event loop turn if the pod with this number, from 0, is the last one of some in a row."""
-    if number % _IN_A_ROW == _IN_A_ROW - 1:
-        await asyncio.sleep(0)
 
 
 async def create_in_batches(
@@ -56,7 +45,6 @@ async def create_in_batches(
                 if is_namespace_terminating(error):
                     return created, None
                 first_error = first_error or error
-            await let_requests_through(number)
             number += 1
         size *= 2
     return created, first_error
@@ -105,8 +93,7 @@ class PodControl:
     ) -> StatusError | None:
         """Request the deletion of at most :data:`MAX_BATCH` pods; return the first error."""
         first_error = None
-        for number, pod in enumerate(pods[:MAX_BATCH]):
-            await let_requests_through(number)
+        for pod in pods[:MAX_BATCH]:
             try:
                 await self.delete(owner, pod)
             except StatusError as error:

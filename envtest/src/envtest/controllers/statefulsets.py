@@ -14,7 +14,6 @@ from envtest.controllers.controller_revisions import (
     delete_old_revisions,
 )
 from envtest.controllers.ownership import OwnerController
-from envtest.controllers.pod_control import let_requests_through
 from envtest.controllers.pod_state import (
     PODS,
     is_available,
@@ -89,7 +88,6 @@ class StatefulSets(OwnerController):
         for number in desired:
             pod = pods.get(number)
             if pod is None:
-                await let_requests_through(number)
                 created_pod = await self._create_pod(
                     owner, number, self._revision_for(owner, number, update_revision)
                 )
@@ -106,7 +104,6 @@ class StatefulSets(OwnerController):
                 return
         surplus = sorted((number for number in pods if number not in desired), reverse=True)
         for number in surplus:
-            await let_requests_through(number)
             await self._delete_pod(owner, pods[number])
             if ordered:
                 return

@@ -1,5 +1,6 @@
 """The pod and workload controllers, without containers and without a server."""
 
+import asyncio
 from typing import Any
 
 from envtest.apimachinery.errors import GroupResource
@@ -402,3 +403,15 @@ def test_percentages_are_rounded_up_for_surge_and_down_for_unavailable() -> None
 def test_template_hash_depends_on_the_template() -> None:
     assert template_hash({"a": 1}) == template_hash({"a": 1}) != template_hash({"a": 2})
     assert len(template_hash({})) == 10
+
+
+async def test_requests_are_handled_between_the_writes_of_controllers() -> None:
+    async with headless_plane("job", "pods") as plane:
+        spec = {"parallelism": 40, "completions": 40, "template": template()}
+        spec["template"]["spec"]["restartPolicy"] = "Never"
+        await plane.create("many", resource=JOBS, spec=spec)
+        for _ in range(30):
+            known = len(plane.list(PODS))
+            await asyncio.sleep(0)  # what a request waits for
+            assert len(plane.list(PODS)) <= known + 1
+        await plane.until(lambda: len(plane.list(PODS)) == 40)
