@@ -81,7 +81,10 @@ PODS_MISSING: Final = "PodsMissing"
 """The reason of ``PodsReady`` while pods do not exist that the Job should have created."""
 
 USUAL_CREATION: Final = timedelta(seconds=30)
-"""How long the controller of Jobs usually needs at most until it has created the pods."""
+"""How long the controller of Jobs usually needs at most until it has created the first pods."""
+
+PODS_PER_SECOND: Final = 20
+"""How many pods the controller of Jobs creates in a second: the default limit of kube-controller-manager's requests."""
 
 QUOTA_RESERVED: Final = "QuotaReserved"
 """Condition type of a FluxJob: the queue has admitted it. The same type as of a Kueue Workload."""

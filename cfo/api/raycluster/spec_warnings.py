@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from cfo.api.container_resources import fractional_byte_warnings, resource_errors
+from cfo.api.pod_numbers import pod_number_warnings
 from cfo.api.raycluster.ports import PROXY_PORT_NAME, unserved_ports
 from cfo.api.reading import elements, mapping, path, text
 from cfo.runtime import Object
@@ -58,6 +59,8 @@ def warnings_without_requests(cluster: Object) -> Iterator[str]:
     for problem in spec_problems(cluster):
         yield problem.message
     yield from adjusted_replicas(cluster)
+    for where, group in _worker_groups(cluster):
+        yield from pod_number_warnings(f"{where}.replicas", group.get("replicas"))
 
 
 def adjusted_replicas(cluster: Object) -> Iterator[str]:

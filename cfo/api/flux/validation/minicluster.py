@@ -35,6 +35,7 @@ from cfo.api.flux.validation.syntax import (
     service_name,
 )
 from cfo.api.kueue import QUEUE_NAME_LABEL
+from cfo.api.pod_numbers import pod_number_warnings
 from cfo.api.reading import mapping, number
 from cfo.api.reading import path as value_at
 from cfo.runtime import FieldError, Object, labels_of
@@ -219,12 +220,16 @@ def validate_minicluster(obj: Object) -> Iterator[FieldError]:
 
 
 def minicluster_warnings(obj: Object) -> list[str]:
-    """Return a message for each field of a valid MiniCluster that has no effect, and for fractions of bytes.
+    """Return a message for each field of a valid MiniCluster without effect, fractions of bytes, and a huge size.
 
-    At most 21.
+    At most 22.
     """
     spec = obj.get("spec") or {}
-    ignored = [*ignored_fields(spec, _SPEC), *byte_warnings(spec, _SPEC)]
+    ignored = [
+        *pod_number_warnings("spec.size", spec.get("size")),
+        *ignored_fields(spec, _SPEC),
+        *byte_warnings(spec, _SPEC),
+    ]
     queue = labels_of(obj).get(QUEUE_NAME_LABEL)
     if queue and queue != queue_of(obj):
         path = Path("metadata", "labels").key(QUEUE_NAME_LABEL)

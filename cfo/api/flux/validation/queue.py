@@ -33,6 +33,7 @@ from cfo.api.flux.validation.syntax import (
     selector_errors,
 )
 from cfo.api.kueue import QUEUE_NAME_LABEL
+from cfo.api.pod_numbers import pod_number_warnings
 from cfo.api.reading import path as value_at
 from cfo.runtime import FieldError, Object, key_of, labels_of, namespace_of
 from cfo.runtime.objects import is_quantity
@@ -101,7 +102,7 @@ def _runner_errors(
 
 
 def flux_job_warnings(obj: Object, setups: Iterable[Object]) -> list[str]:
-    """Return a message for each field of a valid FluxJob that has no effect, and for fractions of bytes.
+    """Return a message for each field of a valid FluxJob without effect, fractions of bytes, and a huge size.
 
     Its priority has none if Kueue admits it. ``setups``: the FluxSetups of its namespace, and of the administrators'
     namespaces, which may select it.
@@ -110,6 +111,8 @@ def flux_job_warnings(obj: Object, setups: Iterable[Object]) -> list[str]:
     template = spec.get("template") or {}
     template_path = _SPEC.child("template")
     return [
+        *pod_number_warnings("spec.size", spec.get("size")),
+        *pod_number_warnings("spec.template.size", template.get("size")),
         *_priority_warnings(obj, setups),
         *ignored_fields(template, template_path),
         *fractional_byte_warnings(spec.get("resources"), _SPEC.child("resources")),

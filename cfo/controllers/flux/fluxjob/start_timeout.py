@@ -26,6 +26,7 @@ from cfo.api.flux.names import (
     EVICTED,
     OBJECTS_READY,
     PODS_MISSING,
+    PODS_PER_SECOND,
     PODS_READY,
     QUOTA_RESERVED,
     STARTING,
@@ -338,7 +339,14 @@ def _describe_service_pod(pods: PodCounts, status: JobStatus, cluster: Object) -
 
 def _are_being_created(seen: JobObservation, status: JobStatus) -> bool:
     """Return whether pods of a job that was launched may not exist yet, although its MiniCluster may miss them."""
-    return seen.now < parse_time(status["startTime"]) + USUAL_CREATION
+    return seen.now < _end_of_creation(seen, status)
+
+
+def _end_of_creation(seen: JobObservation, status: JobStatus) -> datetime:
+    """Return until when pods of a job that was launched are usually created."""
+    pods = _size(seen, seen.own_cluster or {})
+    creation = USUAL_CREATION + timedelta(seconds=pods // PODS_PER_SECOND)
+    return parse_time(status["startTime"]) + creation
 
 
 def obstacle_of_start(seen: JobObservation, status: JobStatus) -> str:
@@ -385,7 +393,7 @@ def next_check(seen: JobObservation, status: JobStatus) -> datetime | None:
         has_pods = has_pods and pods.service in _LIVE
     if has_pods or not _is_admitted(status):
         return deadline
-    check = parse_time(status["startTime"]) + USUAL_CREATION
+    check = _end_of_creation(seen, status)
     if check <= seen.now:
         check = seen.now + _START_TIMEOUT
     return check if deadline is None else min(check, deadline)

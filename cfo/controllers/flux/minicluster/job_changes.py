@@ -7,11 +7,11 @@ changes of its size, deadline, retries, labels and suspension.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from cfo.api.flux.facts import controlling_job, size_of
-from cfo.api.flux.names import USUAL_CREATION
+from cfo.api.flux.names import PODS_PER_SECOND, USUAL_CREATION
 from cfo.controllers.flux.minicluster.plan import (
     JOB_LABELS_ANNOTATION,
     MAXIMUM_SIZE_ANNOTATION,
@@ -68,10 +68,17 @@ def has_failed_pods(job: Mapping[str, Any]) -> bool:
     return bool((job.get("status") or {}).get("failed"))
 
 
-def creation_seconds(job: Mapping[str, Any], now: datetime) -> float:
-    """Return for how many seconds pods of a Job that was started may still be missing; 0 if they should exist."""
+def seconds_until_first_pods(job: Mapping[str, Any], now: datetime) -> float:
+    """Return for how many seconds all pods of a Job that was started may be missing; 0 if some should exist."""
     started = parse_time(job["status"]["startTime"])
     return max(0.0, (started + USUAL_CREATION - now).total_seconds())
+
+
+def seconds_until_all_pods(job: Mapping[str, Any], now: datetime) -> float:
+    """Return for how many seconds pods of a Job that was started may still be missing; 0 if all should exist."""
+    pods = int((job.get("spec") or {}).get("parallelism") or 0)
+    creation = timedelta(seconds=pods // PODS_PER_SECOND)
+    return seconds_until_first_pods(job, now - creation)
 
 
 def has_started(job: Mapping[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 import structlog
@@ -32,7 +32,6 @@ from cfo.controllers.flux.deletions import is_kept
 from cfo.controllers.flux.job_selection import JOBS
 from cfo.controllers.flux.minicluster.job_changes import (
     active_count,
-    creation_seconds,
     end_condition,
     has_failed_pods,
     has_started,
@@ -42,6 +41,8 @@ from cfo.controllers.flux.minicluster.job_changes import (
     limited_size,
     maximum_size,
     missing_pods,
+    seconds_until_all_pods,
+    seconds_until_first_pods,
 )
 from cfo.controllers.flux.minicluster.lead import (
     CLUSTERS,
@@ -138,7 +139,7 @@ _ANSWER_SECONDS: Final = 60.0
 """For how long it is remembered that the API server does not refuse pods."""
 
 _Question: TypeAlias = tuple[str, int | None, int]
-"""Uid of a Job, and the numbers of its failed and missing pods."""
+"""Uid of a Job, and the numbers of its failed and missing pods (0 while pods are created)."""
 
 _LABELLED_PODS: Final = 20
 """The maximum number of pods that one reconcile labels."""
@@ -220,7 +221,7 @@ class MiniClusterReconciler:
         writes.raise_errors()
         requeue_after = await self._clean_up(cluster, job) or writes.retry_after
         if job is not None and missing_pods(job) and not requeue_after:
-            requeue_after = creation_seconds(job, self.clock.now())
+            requeue_after = _seconds_until_check(job, self.clock.now())
         return Result(requeue_after=NEXT_BATCH_SECONDS if remain else requeue_after)
 
     async def _job_of(self, cluster: Object) -> Object | None:
@@ -432,21 +433,26 @@ class MiniClusterReconciler:
 
         The API server is asked once for each number of missing and failed pods; then the condition has the answer, or
         it is remembered. It is asked for the Job, too: the cache does not have its pod template, to which webhooks may
-        have added something. Failed pods that it does not refuse are replaced after a pause.
+        have added something. Pods that it does not refuse are created in batches; failed ones are replaced after a
+        pause.
         """
         missing = missing_pods(job)
         if has_failed_pods(job):
             # While it waits to replace them, the status of a Job counts no active pods.
             uncounted = len(active_pods(pods, uid_of(job))) - active_count(job)
             missing -= max(uncounted, 0)
-        if missing <= 0 or creation_seconds(job, self.clock.now()) > 0:
+        now = self.clock.now()
+        if missing <= 0 or seconds_until_first_pods(job, now) > 0:
             return None
         subject = f"{missing} of {job['spec']['parallelism']} pods cannot be created"
         known = find_condition((cluster.get("status") or {}).get("conditions"), PODS_READY) or {}
         message = str(known.get("message") or "")
         if known.get("status") == "False" and message.startswith(subject):
             return PodFailure(PODS_MISSING, message)
-        question = (uid_of(job), (job.get("status") or {}).get("failed"), missing)
+        are_created = seconds_until_all_pods(job, now) > 0
+        # Otherwise it would be asked again for each batch of pods that is created.
+        counted = 0 if are_created else missing
+        question = (uid_of(job), (job.get("status") or {}).get("failed"), counted)
         known_question, asked_at = self._not_refused.get(key_of(cluster), (None, 0.0))
         asked_now = self.clock.monotonic()
         if known_question == question and asked_now - asked_at < _ANSWER_SECONDS:
@@ -460,7 +466,7 @@ class MiniClusterReconciler:
             _log.info("Cannot determine why pods are missing", error=str(error))
         why = f": {refusal}"
         if not refusal:
-            if has_failed_pods(job):
+            if are_created or has_failed_pods(job):
                 self._not_refused[key_of(cluster)] = question, asked_now
                 return None
             why = f". The Events of the Job say why: kubectl describe job -n {key_of(job).namespace} {name_of(job)}"
@@ -490,6 +496,12 @@ class MiniClusterReconciler:
             return 0.0  # another MiniCluster has the name now
         _log.info("Deleted the MiniCluster because it has ended", object=str(key_of(cluster)))
         return 0.0
+
+
+def _seconds_until_check(job: Object, now: datetime) -> float:
+    """Return after how many seconds to check again why pods of a Job are missing, although no event says so; or 0."""
+    first = seconds_until_first_pods(job, now)
+    return first or min(seconds_until_all_pods(job, now), _ANSWER_SECONDS)
 
 
 def setup(manager: Manager) -> None:

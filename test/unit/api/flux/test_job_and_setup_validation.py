@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER, QUOTA_RESERVED, JobState
+from cfo.api.flux.validation.minicluster import minicluster_warnings
 from cfo.api.flux.validation.queue import (
     flux_job_update_errors,
     flux_job_warnings,
@@ -269,6 +270,17 @@ def test_fields_of_the_template_without_effect_are_named() -> None:
     path = "spec.template.pod.securityContext"
     effect = "has no effect; use the securityContext of each container"
     assert warned == [f"{path}.runAsUser: {effect}", f"{path}.runAsNonRoot: {effect}"]
+
+
+def test_more_pods_than_kubernetes_supports_nodes_cause_a_warning() -> None:
+    limit = (
+        "Kubernetes supports clusters of at most 5000 nodes; correct the number if it is a mistake"
+    )
+    spec = {"size": 20_000, "template": {"size": 5_000}}
+    assert flux_job_warnings(obj(FLUX_JOB, spec), []) == [f"spec.size: 20000: {limit}"]
+    assert minicluster_warnings(obj(MINICLUSTER, {"size": 100_000})) == [
+        f"spec.size: 100000: {limit}"
+    ]
 
 
 def test_fractions_of_bytes_are_admitted_with_a_warning() -> None:

@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cfo.api.flux.names import FLUX_JOB
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.controllers.flux.minicluster.job_changes import (
-    creation_seconds,
     has_started,
     ignored_changes,
     job_patch,
@@ -21,6 +20,8 @@ from cfo.controllers.flux.minicluster.job_changes import (
     limited_size,
     maximum_size,
     missing_pods,
+    seconds_until_all_pods,
+    seconds_until_first_pods,
 )
 from cfo.controllers.flux.minicluster.lead import (
     LeadPod,
@@ -612,9 +613,13 @@ def test_pods_that_the_job_could_not_create_are_counted(status: Object, expected
 
 
 def test_pods_are_missing_only_after_the_usual_time_of_their_creation() -> None:
-    job = {"status": {"startTime": "2026-01-01T00:00:00Z"}}
-    assert creation_seconds(job, datetime(2026, 1, 1, 0, 0, 10, tzinfo=UTC)) == 20
-    assert creation_seconds(job, datetime(2026, 1, 1, 0, 1, tzinfo=UTC)) == 0
+    job = {"spec": {"parallelism": 600}, "status": {"startTime": "2026-01-01T00:00:00Z"}}
+    soon = datetime(2026, 1, 1, 0, 0, 10, tzinfo=UTC)
+    later = soon + timedelta(seconds=40)
+    assert (seconds_until_first_pods(job, soon), seconds_until_first_pods(job, later)) == (20, 0)
+    # the Job controller creates 20 pods a second
+    assert (seconds_until_all_pods(job, soon), seconds_until_all_pods(job, later)) == (50, 10)
+    assert seconds_until_all_pods(job, later + timedelta(seconds=10)) == 0
 
 
 def test_z85_matches_the_specification() -> None:

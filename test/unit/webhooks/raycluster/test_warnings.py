@@ -38,6 +38,15 @@ def test_numbers_that_kuberay_replaces_cause_a_warning(group: Any, problem: str)
     assert spec_warnings(cluster({"replicas": 1}, group)) == expected
 
 
+def test_more_workers_than_kubernetes_supports_nodes_cause_a_warning() -> None:
+    assert spec_warnings(cluster({"replicas": 5_000})) == []
+    limit = (
+        "Kubernetes supports clusters of at most 5000 nodes; correct the number if it is a mistake"
+    )
+    expected = f"spec.workerGroupSpecs[0].replicas: 20000: {limit}"
+    assert spec_warnings(cluster({"replicas": 20_000})) == [expected]
+
+
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
