@@ -18,7 +18,12 @@ from cfo.runtime.objects.unstructured import (
     to_object,
     uid_of,
 )
-from cfo.runtime.process.arguments import wrong_result
+from cfo.runtime.process.arguments import (
+    ASYNC_FUNCTION,
+    require_async_function,
+    require_parameters,
+    wrong_result,
+)
 from cfo.runtime.process.strings import require_qualified_name
 
 T = TypeVar("T", bound=Object | TypedObject)
@@ -134,11 +139,18 @@ class Finalizer:
 
         ``cleanup`` must be idempotent, because it runs again if the finalizer cannot be removed afterwards. It keeps
         the finalizer if it raises, or returns a :class:`Result` with ``requeue_after``. An object that is being
-        deleted and does not have the finalizer is ignored. Raises :class:`TypeError` if one of them is no coroutine
-        function.
+        deleted and does not have the finalizer is ignored.
+
+        Raises :class:`TypeError` if one of them is no coroutine function, or does not accept the object: before the
+        finalizer is added, which the object would keep.
         """
         wire = to_object(obj)
+        for name, function in (("apply", apply), ("cleanup", cleanup)):
+            require_async_function(f"Finalizer.reconcile: {name}", function)
         if not is_deleting(wire):
+            if not has_finalizer(wire, self.name):
+                require_parameters("Finalizer.reconcile: apply", apply, "obj")
+                require_parameters("Finalizer.reconcile: cleanup", cleanup, "obj")
             stored = await _set_finalizer(self.client, obj, wire, self.name, present=True)
             if stored is None:
                 return Result()
@@ -157,8 +169,8 @@ async def _result_of(name: str, returned: object) -> Result | None:
 
     Raises :class:`TypeError` if that, or its result, has another type.
     """
-    if not isinstance(returned, Awaitable):
-        raise TypeError(f"Finalizer.reconcile: {name}: must be a coroutine function (async def)")
+    if not isinstance(returned, Awaitable):  # a lambda
+        raise TypeError(f"Finalizer.reconcile: {name}: must be {ASYNC_FUNCTION}")
     result: object = await returned
     if result is not None and not isinstance(result, Result):
         raise wrong_result(f"Finalizer.reconcile: {name}", result, "a Result or None")

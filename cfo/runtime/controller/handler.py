@@ -95,15 +95,15 @@ class EnqueueRequestsFromMapFunc(EventHandler):
             "EnqueueRequestsFromMapFunc", function, "a function that returns requests", "entry"
         )
         self.function = function
+        self._name = function_name(function)
 
     def requests(self, event: Event) -> Iterable[Request]:
         """Return the requests of the function without duplicates.
 
         Raises :class:`TypeError` if the function returns anything else, such as names or one request.
         """
-        name = function_name(self.function)
         found: dict[Request, None] = {}
         for entry in entries_of(event):
-            for request in require_requests(name, self.function(entry)):
+            for request in require_requests(self._name, self.function(entry)):
                 found[request] = None
         return found

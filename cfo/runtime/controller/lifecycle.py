@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from enum import IntEnum
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 from weakref import WeakSet
 
 import anyio
@@ -31,7 +31,7 @@ import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
 from cfo.runtime.client.write_gate import WriteGate, write_gates
-from cfo.runtime.process.arguments import wrong_result
+from cfo.runtime.process.arguments import require_async_function, wrong_result
 from cfo.runtime.process.clock import Clock, Timer, first_of
 from cfo.runtime.process.listener import AddressUnavailable
 from cfo.runtime.process.printable import described
@@ -40,6 +40,10 @@ _log = structlog.get_logger(__name__)
 
 MARGIN_SECONDS = 5.0
 """Seconds after the grace period in which a cancelled process must have ended."""
+
+_ALLOWED: Final = "a coroutine function (async def), or an object with the method run"
+"""What a runnable must be."""
+
 _abandoned: WeakSet[asyncio.Task[Any]] = WeakSet()
 
 
@@ -212,10 +216,10 @@ class Lifecycle:
             )
         if isinstance(runnable, type):
             raise TypeError(f"{runnable.__name__}: must be an instance, not the class")
-        if not isinstance(runnable, Runnable) and not callable(runnable):
-            raise TypeError(
-                f"{runnable!r:.200}: must be a coroutine function, or an object with the method run"
-            )
+        if isinstance(runnable, Runnable):
+            require_async_function(f"{type(runnable).__name__}.run", runnable.run)
+        else:
+            require_async_function("runnable", runnable, _ALLOWED)
         task = _Task(runnable, phase)
         if self._tasks is not None and self._phase is not None and phase <= self._phase:
             self._launch(task)

@@ -44,7 +44,7 @@ from cfo.runtime.objects.unstructured import (
     new_object,
     require_kind,
 )
-from cfo.runtime.process.arguments import require_field_manager, require_type
+from cfo.runtime.process.arguments import require_field_manager, require_parameters, require_type
 from cfo.runtime.process.clock import Clock, SystemClock
 from cfo.runtime.process.endpoint import Endpoint, parse_bind_address
 from cfo.runtime.process.health import Health
@@ -395,8 +395,13 @@ class Manager:
         deleted, and wait for the kind.
 
         ``hint`` explains how the kind is installed. If given, the log says once at info level that the kind is missing.
+
+        Raises :class:`TypeError` if ``setup`` cannot be called with a manager.
         """
         gvk = require_kind("when_available", kind)
+        if isinstance(setup, type) or not callable(setup):
+            raise TypeError(f"when_available: setup: {setup!r:.200}: must be a function")
+        require_parameters("when_available: setup", setup, "manager")
         self._availability.when_available(gvk, lambda: setup(self), hint=hint)
 
     def add_metrics_server_routes(

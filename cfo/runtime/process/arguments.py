@@ -21,6 +21,12 @@ MAX_FIELD_MANAGER: Final = 128
 """The maximum length of a field manager's name."""
 
 
+ASYNC_FUNCTION: Final = "a coroutine function (async def)"
+"""What a function must be whose result the library awaits."""
+
+_LAMBDA: Final = "<lambda>"
+
+
 def require_type(
     name: str, value: object, expected: type | tuple[type, ...] | UnionType, allowed: str
 ) -> None:
@@ -61,6 +67,22 @@ def require_plain_function(
         raise TypeError(f"{name}: {prefix}{function!r:.200}: must be {allowed}, without async")
     if parameters:
         require_parameters(f"{name}: {function_name(function)}", function, *parameters)
+
+
+def require_async_function(name: str, function: object, allowed: str = ASYNC_FUNCTION) -> None:
+    """Raise :class:`TypeError` if ``function`` cannot be called, is a class, or is a function without async.
+
+    The library awaits the result. A lambda can call an async function, and a decorated function can wrap one: that they
+    do not is found only by the result, see :func:`wrong_result`. ``name`` is the parameter.
+    """
+    is_plain = isinstance(function, FunctionType | MethodType) and not _may_be_async(function)
+    if is_plain or isinstance(function, type) or not callable(function):
+        raise TypeError(f"{name}: {function!r:.200}: must be {allowed}")
+
+
+def _may_be_async(function: FunctionType | MethodType) -> bool:
+    """Return whether a function is async, wraps an async one, or is a lambda."""
+    return function.__name__ == _LAMBDA or inspect.iscoroutinefunction(inspect.unwrap(function))
 
 
 def require_parameters(name: str, function: Callable[..., object], *parameters: str) -> None:
@@ -129,8 +151,14 @@ def wrong_result(
 
 
 def function_name(function: object) -> str:
-    """Return the name of a function, or the class name of an instance that is called like one."""
+    """Return the name of a function, or the class name of an instance that is called like one.
+
+    All lambdas have the same name; theirs contains the file and the line.
+    """
     name: str = getattr(function, "__qualname__", type(function).__name__)
+    if isinstance(function, FunctionType) and function.__name__ == _LAMBDA:
+        code = function.__code__
+        return f"{name} in {code.co_filename}:{code.co_firstlineno}"
     return name
 
 

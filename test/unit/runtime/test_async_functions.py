@@ -398,3 +398,12 @@ async def test_lambda_that_calls_an_async_function_is_refused(name: str) -> None
     named, _, _ = str(caught.value).partition(" returned ")
     parameter = re.split(r"\W+", name)[-1]
     assert function.__qualname__ in named or parameter in named
+
+
+def test_error_of_a_lambda_has_its_file_and_line() -> None:
+    handler = EnqueueRequestsFromMapFunc(lambda _: None)  # type: ignore[arg-type,return-value]
+    line = handler.function.__code__.co_firstlineno
+    with pytest.raises(
+        TypeError, match=rf"<lambda> in .*test_async_functions\.py:{line}: returned"
+    ):
+        handler.requests(CREATED)

@@ -87,6 +87,18 @@ class WithoutRequest:
         return Result()
 
 
+def plain(_: Object) -> None:
+    pytest.fail("must not be called")
+
+
+class PlainRunnable:
+    def run(self, *, task_status: object) -> None:
+        pytest.fail("must not be called")
+
+
+PLAIN_RUNNABLE = PlainRunnable()
+
+
 class Website(CustomResource, group="example.com", version="v1"):
     """A kind."""
 
@@ -113,6 +125,14 @@ def wrong(value: object) -> Any:
         (
             lambda: new_manager().when_available(wrong("A"), print),
             f"when_available: 'A': {KIND}",
+        ),
+        (
+            lambda: new_manager().when_available(CONFIG_MAP, wrong(Result)),
+            f"when_available: setup: {Result!r}: must be a function",
+        ),
+        (
+            lambda: new_manager().when_available(CONFIG_MAP, wrong(lambda: None)),
+            "when_available: setup(): must accept the parameters (manager)",
         ),
         (
             lambda: new_manager().cache.informer(wrong("A")),
@@ -263,7 +283,18 @@ def wrong(value: object) -> Any:
         (lambda: new_manager().add(wrong(Result)), "Result: must be an instance, not the class"),
         (
             lambda: new_manager().add(wrong(7)),
-            "7: must be a coroutine function, or an object with the method run",
+            "runnable: 7: must be a coroutine function (async def), or an object with the method run",
+        ),
+        (
+            lambda: new_manager().add(wrong(plain)),
+            (
+                f"runnable: {plain!r}: must be a coroutine function (async def), "
+                "or an object with the method run"
+            ),
+        ),
+        (
+            lambda: new_manager().add(wrong(PLAIN_RUNNABLE)),
+            f"PlainRunnable.run: {PLAIN_RUNNABLE.run!r}: must be a coroutine function (async def)",
         ),
         (
             lambda: Finalizer(wrong("x/y"), wrong(7)),
@@ -1037,20 +1068,51 @@ def test_wrong_value_is_rejected_with_what_is_allowed(
     assert caught.value.args == (message,)
 
 
+async def without_parameters() -> None:
+    pytest.fail("must not be called")
+
+
+async def coroutine_function(_: Object) -> None:
+    pytest.fail("must not be called")
+
+
+@pytest.mark.parametrize("name", ["apply", "cleanup"])
+@pytest.mark.parametrize("function", [plain, 7, Result], ids=["plain", "number", "class"])
 @pytest.mark.parametrize("is_deleting", [False, True])
-async def test_plain_function_for_a_finalizer_is_rejected(is_deleting: bool) -> None:
-    metadata: Object = {"namespace": "default", "name": "a", "finalizers": ["example.com/x"]}
+async def test_plain_function_for_a_finalizer_is_rejected(
+    name: str, function: Any, *, is_deleting: bool
+) -> None:
+    metadata: Object = {"namespace": "default", "name": "a"}
     if is_deleting:
-        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        metadata |= {
+            "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "finalizers": ["example.com/x"],
+        }
     obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-    called: list[Object] = []
-    finalizer = Finalizer(ANY, "example.com/x")
-    name = "cleanup" if is_deleting else "apply"
+    functions: Any = {"apply": coroutine_function, "cleanup": coroutine_function, name: function}
+    client_without_requests = ANY
+    finalizer = Finalizer(client_without_requests, "example.com/x")
     with pytest.raises(TypeError) as caught:
-        await finalizer.reconcile(obj, apply=wrong(called.append), cleanup=wrong(called.append))
+        await finalizer.reconcile(obj, **functions)
     assert str(caught.value) == (
-        f"Finalizer.reconcile: {name}: must be a coroutine function (async def)"
+        f"Finalizer.reconcile: {name}: {function!r}: must be a coroutine function (async def)"
     )
+
+
+@pytest.mark.parametrize("name", ["apply", "cleanup"])
+async def test_function_that_accepts_no_object_is_rejected_before_the_finalizer_is_added(
+    name: str,
+) -> None:
+    functions: Any = {
+        "apply": coroutine_function,
+        "cleanup": coroutine_function,
+        name: without_parameters,
+    }
+    client_without_requests = ANY
+    finalizer = Finalizer(client_without_requests, "example.com/x")
+    with pytest.raises(TypeError) as caught:
+        await finalizer.reconcile(new_object(CONFIG_MAP, "a", "default"), **functions)
+    assert str(caught.value) == (f"Finalizer.reconcile: {name}(): must accept the parameters (obj)")
 
 
 @pytest.mark.parametrize(("is_deleting", "name"), [(False, "apply"), (True, "cleanup")])

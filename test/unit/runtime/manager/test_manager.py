@@ -377,15 +377,12 @@ async def test_hangup_stops_gracefully_unless_it_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("returned", [None, 5])
-async def test_plain_function_as_a_runnable_is_named(returned: Any) -> None:
-    def clean_up() -> Any:
-        return returned
-
+async def test_lambda_as_a_runnable_that_is_not_async_is_named(returned: Any) -> None:
     owner = lifecycle.Lifecycle(grace_period=0.1, clock=FakeClock())
-    owner.add(clean_up, StartPhase.LEADER)
+    owner.add(lambda: returned, StartPhase.LEADER)
     with pytest.raises(
         RunnableFailed,
-        match=r"clean_up failed: TypeError: runnable: returned .*: must return a coroutine",
+        match=r"<lambda> failed: TypeError: runnable: returned .*: must return a coroutine",
     ):
         await owner.run()
 
