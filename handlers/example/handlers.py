@@ -1,5 +1,6 @@
 """Keep a ConfigMap with the menu of each Bakery, with the decorators of kopf."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import cfo_handlers as kopf
@@ -46,10 +47,11 @@ def announce(
     new: str,
     body: kopf.Body,
     patch: kopf.Patch,
-    by_city: kopf.Index[str, str],
+    indices: Mapping[str, kopf.Index[str, str]],
     **_: Any,
 ) -> None:
     """Run in a thread when the city is set or changed."""
+    by_city = indices["by_city"]  # also the keyword by_city, which pyright accepts, but not mypy
     kopf.info(
         body, reason="Opened" if old is None else "Moved", message=f"The bakery is now in {new}."
     )

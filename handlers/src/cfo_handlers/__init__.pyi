@@ -2,10 +2,6 @@ from . import lifecycles as lifecycles
 from . import on as on
 from .activities import ActivityError as ActivityError
 from .activities import ConnectionInfo as ConnectionInfo
-from .background import AsyncDaemonStopperChecker as AsyncDaemonStopperChecker
-from .background import DaemonStopped as DaemonStopped
-from .background import DaemonStoppingReason as DaemonStoppingReason
-from .background import SyncDaemonStopperChecker as SyncDaemonStopperChecker
 from .bodies import Annotations as Annotations
 from .bodies import Body as Body
 from .bodies import BodyEssence as BodyEssence
@@ -87,6 +83,10 @@ from .resource_selectors import Resource as Resource
 from .running import Handlers as Handlers
 from .running import add_to as add_to
 from .settings import OperatorSettings as OperatorSettings
+from .stoppers import AsyncDaemonStopperChecker as AsyncDaemonStopperChecker
+from .stoppers import DaemonStopped as DaemonStopped
+from .stoppers import DaemonStoppingReason as DaemonStoppingReason
+from .stoppers import SyncDaemonStopperChecker as SyncDaemonStopperChecker
 from .storage import AnnotationsDiffBaseStorage as AnnotationsDiffBaseStorage
 from .storage import AnnotationsProgressStorage as AnnotationsProgressStorage
 from .storage import DiffBaseStorage as DiffBaseStorage

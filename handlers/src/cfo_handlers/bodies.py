@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from typing import Any, TypeAlias, TypedDict, cast
+from typing import Any, Literal, TypeAlias, TypedDict, cast
 
 RawBody: TypeAlias = dict[str, Any]
 RawEventType: TypeAlias = str | None
@@ -17,7 +17,7 @@ HandlerId: TypeAlias = str
 Headers: TypeAlias = Mapping[str, str]
 SSLPeer: TypeAlias = Mapping[str, Any]
 UserInfo: TypeAlias = Mapping[str, Any]
-Operation: TypeAlias = str
+Operation: TypeAlias = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
 
 class RawEvent(TypedDict):

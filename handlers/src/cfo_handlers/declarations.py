@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -95,7 +96,7 @@ class ActivityHandler(Handler):
 class ResourceHandler(Handler):
     """A handler for objects.
 
-    Raises :class:`TypeError` or :class:`ValueError` for filters that contradict each other.
+    Raises :class:`TypeError` or :class:`ValueError` for filters that contradict each other, and for async functions.
     """
 
     selector: Selector = _ANY_RESOURCE
@@ -112,13 +113,30 @@ class ResourceHandler(Handler):
             raise TypeError("the filters value, old and new need a field")
         _check_filters("labels", self.labels)
         _check_filters("annotations", self.annotations)
-        if self.when is not None and not callable(self.when):
-            raise TypeError(f"when: {self.when!r:.200}: must be a function")
+        if self.when is not None:
+            require_plain_function("when", self.when)
+        _check_filter_function("value", self.value)
 
     @property
     def _filters_values(self) -> bool:
         """Whether a filter is about the value of the field."""
         return self.value is not None
+
+
+def require_plain_function(name: str, function: object) -> None:
+    """Raise :class:`TypeError` for what cannot be called, and for an async function, whose result is not awaited."""
+    if not callable(function):
+        raise TypeError(f"{name}: {function!r:.200}: must be a function")
+    if inspect.iscoroutinefunction(unwrapped(function)):
+        raise TypeError(
+            f"{name}: async function {function!r:.200}: must be a function without async"
+        )
+
+
+def _check_filter_function(name: str, value: object) -> None:
+    """Raise :class:`TypeError` for an async function as a filter of a value: its result would always be true."""
+    if callable(value):
+        require_plain_function(name, value)
 
 
 def _check_errors(errors: object) -> None:
@@ -154,6 +172,8 @@ def _check_filters(name: str, filters: MetaFilter | None) -> None:
         raise TypeError(f"{name}: {filters!r:.200}: must be a dict, such as {{'app': 'web'}}")
     if None in filters.values():
         raise ValueError(f"{name}: None is not a filter: use PRESENT or ABSENT")
+    for key, value in filters.items():
+        _check_filter_function(f"{name}: {key}", value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,6 +223,8 @@ class ChangingHandler(ResourceHandler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _check_filter_function("old", self.old)
+        _check_filter_function("new", self.new)
         if not self._filters_change:
             return
         if not self.needs_change:
@@ -228,7 +250,9 @@ class BackgroundHandler(ResourceHandler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not callable(self.initial_delay):
+        if callable(self.initial_delay):
+            require_plain_function("initial_delay", self.initial_delay)
+        else:
             _check_seconds("initial_delay", self.initial_delay)
 
 

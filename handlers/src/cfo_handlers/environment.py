@@ -15,7 +15,12 @@ from cfo.runtime.client import Client
 from cfo.runtime.manager import EventRecorder
 from cfo.runtime.process import Clock, LoggedStacks, SystemClock
 from cfo_handlers.bodies import Memo
-from cfo_handlers.declarations import IndexHandler, OperatorRegistry, get_default_registry
+from cfo_handlers.declarations import (
+    IndexHandler,
+    OperatorRegistry,
+    get_default_registry,
+    require_plain_function,
+)
 from cfo_handlers.settings import OperatorSettings
 from cfo_handlers.threads import HandlerThreads, SyncClient
 
@@ -112,6 +117,8 @@ class Environment:
     """The settings, the handlers, the client, and the threads of an operator.
 
     Create it in the event loop. There is a client only after :meth:`connect`.
+
+    Raises :class:`TypeError` if ``lifecycle`` is an async function.
     """
 
     client: Client
@@ -130,6 +137,8 @@ class Environment:
         self.registry = registry if registry is not None else get_default_registry()
         self.settings = settings or OperatorSettings()
         self.memo = memo if memo is not None else Memo()
+        if lifecycle is not None:
+            require_plain_function("lifecycle", lifecycle)
         self.lifecycle = lifecycle
         self.clock: Clock = clock or SystemClock()
         self.loop = asyncio.get_running_loop()

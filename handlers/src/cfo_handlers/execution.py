@@ -7,8 +7,9 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
+from cfo_handlers.callbacks import ResourceFn
 from cfo_handlers.causes import Cause, ObjectCause
 from cfo_handlers.declarations import (
     ChangingHandler,
@@ -29,6 +30,7 @@ from cfo_handlers.errors import (
     TemporaryError,
 )
 from cfo_handlers.lifecycles import get_default_lifecycle
+from cfo_handlers.options import SubhandlerOptions
 from cfo_handlers.patching import make_plain, plain
 from cfo_handlers.progress import HandlerState, Outcome, Progress, StoredProgress
 
@@ -206,7 +208,7 @@ async def _run_declared(invocation: Invocation) -> None:
         await run_subhandlers(invocation, invocation.subhandlers)
 
 
-FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+ResourceT = TypeVar("ResourceT", bound=ResourceFn)
 
 
 def _current() -> tuple[Invocation, ChangingHandler]:
@@ -220,8 +222,8 @@ def subhandler(
     *,
     id: str | None = None,  # noqa: A002 - the parameters are kopf's
     field: FieldSpec = None,
-    **settings: Any,
-) -> Callable[[FunctionT], FunctionT]:
+    **options: Unpack[SubhandlerOptions],
+) -> Callable[[ResourceT], ResourceT]:
     """Declare a sub-handler of the handler that is running; its identifier is ``PARENT/id``.
 
     Sub-handlers are called when the handler returns, or by :func:`execute`. The handler has finished when they have;
@@ -229,16 +231,16 @@ def subhandler(
     changes.
     """
     invocation, parent = _current()
-    require_keywords("subhandler", settings, keywords_of(ChangingHandler))
+    require_keywords("subhandler", options, keywords_of(ChangingHandler))
 
-    def decorator(fn: FunctionT) -> FunctionT:
+    def decorator(fn: ResourceT) -> ResourceT:
         with errors_of("subhandler"):
             handler = ChangingHandler(
                 fn=fn,
                 id=handler_id(fn, id, parent_id=parent.id),
                 field=parse_field(field),
                 needs_change=parent.needs_change,
-                **settings,
+                **options,
             )
         invocation.subhandlers.append(handler)
         return fn
@@ -246,9 +248,15 @@ def subhandler(
     return decorator
 
 
-def register(fn: FunctionT, *, id: str | None = None, **settings: Any) -> FunctionT:  # noqa: A002
+def register(
+    fn: ResourceT,
+    *,
+    id: str | None = None,  # noqa: A002
+    field: FieldSpec = None,
+    **options: Unpack[SubhandlerOptions],
+) -> ResourceT:
     """Declare a sub-handler as :func:`subhandler` does."""
-    return subhandler(id=id, **settings)(fn)
+    return subhandler(id=id, field=field, **options)(fn)
 
 
 async def execute(

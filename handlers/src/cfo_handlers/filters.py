@@ -17,7 +17,7 @@ class Token(enum.Enum):
 PRESENT: Final = Token.PRESENT
 ABSENT: Final = Token.ABSENT
 
-MetaFilter: TypeAlias = Mapping[str, Any]
+MetaFilter: TypeAlias = Mapping[str, str | Token | Callable[..., bool]]
 """For each label or annotation a string, :data:`PRESENT`, :data:`ABSENT`, or a function of the value and the kwargs."""
 
 Kwargs: TypeAlias = Callable[[], Mapping[str, Any]]
@@ -25,12 +25,12 @@ Kwargs: TypeAlias = Callable[[], Mapping[str, Any]]
 MISSING: Final = object()
 
 
-def not_(function: Callable[..., Any]) -> Callable[..., bool]:
+def not_(function: Callable[..., bool]) -> Callable[..., bool]:
     """Return a filter that is true if ``function`` is false."""
     return lambda *args, **kwargs: not function(*args, **kwargs)
 
 
-def all_(functions: Collection[Callable[..., Any]]) -> Callable[..., bool]:
+def all_(functions: Collection[Callable[..., bool]]) -> Callable[..., bool]:
     """Return a filter that is true if all functions are true."""
 
     def accept(*args: Any, **kwargs: Any) -> bool:
@@ -39,7 +39,7 @@ def all_(functions: Collection[Callable[..., Any]]) -> Callable[..., bool]:
     return accept
 
 
-def any_(functions: Collection[Callable[..., Any]]) -> Callable[..., bool]:
+def any_(functions: Collection[Callable[..., bool]]) -> Callable[..., bool]:
     """Return a filter that is true if any function is true."""
 
     def accept(*args: Any, **kwargs: Any) -> bool:
@@ -48,7 +48,7 @@ def any_(functions: Collection[Callable[..., Any]]) -> Callable[..., bool]:
     return accept
 
 
-def none_(functions: Collection[Callable[..., Any]]) -> Callable[..., bool]:
+def none_(functions: Collection[Callable[..., bool]]) -> Callable[..., bool]:
     """Return a filter that is true if no function is true."""
     return not_(any_(functions))
 

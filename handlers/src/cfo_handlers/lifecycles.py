@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from cfo_handlers.declarations import Handler
+from cfo_handlers.declarations import Handler, require_plain_function
 
 Lifecycle: TypeAlias = Callable[..., Sequence[Handler]]
 
@@ -45,5 +45,10 @@ def get_default_lifecycle() -> Lifecycle:
 
 
 def set_default_lifecycle(lifecycle: Lifecycle | None) -> None:
-    """Set the lifecycle of operators that set none; ``None``: :func:`all_at_once`."""
+    """Set the lifecycle of operators that set none; ``None``: :func:`all_at_once`.
+
+    Raises :class:`TypeError` for an async function.
+    """
+    if lifecycle is not None:
+        require_plain_function("lifecycle", lifecycle)
     _default[0] = lifecycle or all_at_once

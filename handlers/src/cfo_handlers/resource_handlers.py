@@ -20,7 +20,7 @@ from cfo.runtime.objects import (
     key_of,
     uid_of,
 )
-from cfo_handlers.background import Daemon, Daemons, DaemonStoppingReason, Memory, Timer
+from cfo_handlers.background import Daemon, Daemons, Memory, Timer
 from cfo_handlers.bodies import Body, Patch, RawEventType
 from cfo_handlers.causes import Change, ObjectCause, detect_change, matches
 from cfo_handlers.declarations import (
@@ -38,6 +38,7 @@ from cfo_handlers.execution import call_changing, call_handler, is_async
 from cfo_handlers.patching import apply_patch
 from cfo_handlers.progress import StoredProgress
 from cfo_handlers.resource_selectors import Resource
+from cfo_handlers.stoppers import DaemonStoppingReason
 
 _SOON: Final = 0.001
 _TITLES: Final = {

@@ -298,6 +298,39 @@ def test_declarations_get_identifiers_and_reject_contradictions() -> None:
         kopf.subhandler(id="x")
 
 
+async def async_function(*_: Any, **__: Any) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    ("decorator", "settings", "name"),
+    [
+        (kopf.on.event, {"when": async_function}, "on.event: when"),
+        (kopf.on.create, {"labels": {"a": async_function}}, "on.create: labels: a"),
+        (kopf.on.create, {"annotations": {"a": async_function}}, "on.create: annotations: a"),
+        (kopf.index, {"field": "spec", "value": async_function}, "on.index: value"),
+        (kopf.on.update, {"field": "spec", "old": async_function}, "on.update: old"),
+        (kopf.on.field, {"field": "spec", "new": async_function}, "on.field: new"),
+        (kopf.daemon, {"initial_delay": async_function}, "on.daemon: initial_delay"),
+    ],
+)
+def test_async_filter_is_refused(
+    decorator: Any, settings: dict[str, Any], name: str
+) -> None:
+    """As a filter it would always be true."""
+    with pytest.raises(
+        TypeError, match=rf"^{name}: async function .*: must be a .* without async$"
+    ):
+        decorator("pods", registry=kopf.OperatorRegistry(), **settings)(lambda **_: None)
+
+
+def test_async_lifecycle_is_refused() -> None:
+    with pytest.raises(
+        TypeError, match=r"^lifecycle: async function .*: must be a function without"
+    ):
+        kopf.set_default_lifecycle(async_function)  # type: ignore[arg-type]
+
+
 def test_setting_without_a_meaning_is_reported_and_an_unknown_one_is_refused() -> None:
     settings = kopf.OperatorSettings()
     with capture_logs() as logs:
