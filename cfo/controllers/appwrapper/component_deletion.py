@@ -38,6 +38,7 @@ from cfo.controllers.appwrapper.decision import (
 )
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.pods import WrapperPod, time_or_none
+from cfo.controllers.appwrapper.retries import limited_by_readiness
 from cfo.controllers.appwrapper.status import WrapperStatus
 from cfo.runtime import POD, Object, is_deleting
 from cfo.runtime.objects import format_duration
@@ -57,6 +58,9 @@ _LABEL_WAIT: Final = timedelta(minutes=2)
 _OWNER_WAIT: Final = timedelta(minutes=10)
 """How long at most for pods with another owner: own ones, if their owners were deleted before this process started."""
 
+_LEAST_GRACE: Final = timedelta(minutes=10)
+"""How long pods may take to end even if their AppWrapper has kept its quota for as long as it may; the default."""
+
 _COLLECTION: Final = timedelta(seconds=10)
 """How long the garbage collector has at least to delete what components own, so that it creates no pods."""
 
@@ -67,6 +71,15 @@ def forceful_grace(observation: WrapperObservation) -> timedelta:
     if observation.status().reason(UNHEALTHY) == EXCESS:
         return min(grace, EXCESS_GRACE)
     return grace
+
+
+def _forced_from(
+    observation: WrapperObservation, status: WrapperStatus, began: datetime
+) -> datetime:
+    """Return from when on a deletion that ``began`` at a time deletes pods by force."""
+    grace = forceful_grace(observation)
+    limited = limited_by_readiness(observation, status, began + grace)
+    return observation.limited(max(limited, began + min(grace, _LEAST_GRACE)))
 
 
 def must_delete(wrapper: Object, status: WrapperStatus) -> bool:
@@ -125,9 +138,8 @@ def delete_components(observation: WrapperObservation, decision: WrapperDecision
     status.set(DELETING_RESOURCES, True, "DeletionInitiated", _remaining_message(remaining))
     if observation.is_queued:
         decision.others = observation.others
-    grace = forceful_grace(observation)
     began = deletion_began(observation, status) or observation.now
-    deadline = observation.limited(began + grace)
+    deadline = _forced_from(observation, status, began)
     own = [pod for pod in observation.pods if pod.ancestor]
     if observation.now < deadline:
         own_from = own_pods_from(observation, status) or deadline
@@ -146,7 +158,7 @@ def delete_components(observation: WrapperObservation, decision: WrapperDecision
     forced = forced_deletions(own)
     decision.deletions += forced
     if forced:
-        decision.events.append(forced_event(forced, grace))
+        decision.events.append(forced_event(forced, deadline - began))
     if _must_wait(observation, decision, began, remaining, own):
         return False
     if remaining:
@@ -188,7 +200,7 @@ def _must_wait(
     if observation.deletion_seen_at is not None:
         began = max(began, observation.deletion_seen_at)
     # Users can create pods faster than their owners are read.
-    deadline = observation.limited(began + forceful_grace(observation))
+    deadline = _forced_from(observation, decision.status, began)
     resolved_at = max(began, deadline) + LAST_CREATION
     must_wait = observation.knowledge is PodKnowledge.OWNERS_UNKNOWN and now < resolved_at
     for _, obj in remaining:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -77,6 +77,20 @@ PodReads = Callable[[str, Sequence[PodMeta]], Awaitable[Mapping[str, WrapperPod 
 """Reads pods of a namespace, such as :meth:`NamespacePods.read_pods`."""
 
 
+_REFUSED_ATTEMPTS: Final = 3
+"""How often an owner is read that the API server refuses to show: anyone can create pods with such owners."""
+
+_REFUSAL_PAUSE: Final = timedelta(seconds=30)
+"""The shortest time between two of these attempts."""
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    """When the API server last refused to show an owner, and how often it has done so."""
+
+    at: datetime
+    attempts: int
+
+
 class _KnownPods(msgspec.Struct):
     """The pods of the AppWrapper ``wrapper_uid`` and their owners.
 
@@ -91,6 +105,22 @@ class _KnownPods(msgspec.Struct):
     deletion_seen_at: datetime | None = None
     forced_since: dict[str, datetime] = {}
     others: dict[str, Deletion] = {}
+    refused: dict[str, _Refusal] = {}
+    """The owners that the API server refused to show, by uid: an API server that starts refuses each request."""
+
+    def is_refused(self, uid: str, now: datetime) -> bool:
+        """Return whether the API server has just refused to show an owner."""
+        refusal = self.refused.get(uid)
+        return refusal is not None and now < refusal.at + _REFUSAL_PAUSE
+
+    def may_be_granted(self, uid: str, now: datetime) -> bool:
+        """Record that the API server refused to show an owner; return whether to ask again, after a pause."""
+        attempts = self.refused[uid].attempts + 1 if uid in self.refused else 1
+        if attempts >= _REFUSED_ATTEMPTS or len(self.refused) >= _MAX_REMEMBERED:
+            self.refused.pop(uid, None)
+            return False
+        self.refused[uid] = _Refusal(now, attempts)
+        return True
 
     def add_other(self, other: Deletion) -> None:
         """Remember an object that the AppWrapper controls, up to a limit."""
@@ -408,11 +438,15 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
                 break
             visited.append(uid)
             child = Deletion(gvk, NamespacedName(namespace, name), uid)
+            if pods.is_refused(uid, self.clock.now()):
+                return ""
             try:
                 owner = await self._controller_of(gvk, child.key, uid)
             except (APIError, TransportError, DiscoveryIncomplete) as error:
                 if not isinstance(error, APIError) or error.code >= HTTPStatus.TOO_MANY_REQUESTS:
                     return ""  # only until the next attempt
+                if pods.may_be_granted(uid, self.clock.now()):
+                    return ""
                 owner = None
             if owner is None:
                 break

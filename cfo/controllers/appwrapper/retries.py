@@ -74,14 +74,19 @@ def _retry_refusal(
     return "the only retry failed as well" if limit == 1 else f"all {limit} retries failed as well"
 
 
+def is_overdue(observation: WrapperObservation, status: WrapperStatus) -> bool:
+    """Return whether an AppWrapper has kept the quota of a queue without ready pods for as long as it may."""
+    if not observation.is_queued or status.is_true(PODS_READY):
+        return False
+    return observation.now >= latest_readiness(observation, status)
+
+
 def _overdue(observation: WrapperObservation, status: WrapperStatus) -> str:
     """Return why an AppWrapper that keeps quota is not retried any more; empty if it is.
 
     Its user chooses the number of retries, and all of them keep the quota, also if no pod ever runs.
     """
-    if not observation.is_queued or status.is_true(PODS_READY):
-        return ""
-    if observation.now < latest_readiness(observation, status):
+    if not is_overdue(observation, status):
         return ""
     ceiling = observation.settings.grace_period_ceiling
     return (

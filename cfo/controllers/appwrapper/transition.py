@@ -9,6 +9,7 @@ the Go operator; docs/differences.md lists the exceptions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Final
 
 from msgspec.structs import replace
@@ -51,6 +52,7 @@ from cfo.controllers.appwrapper.pods import (
 )
 from cfo.controllers.appwrapper.readiness import await_pods, forget_readiness
 from cfo.controllers.appwrapper.retries import (
+    is_overdue,
     limited_by_readiness,
     report_unhealthy,
     reset_or_fail,
@@ -67,6 +69,9 @@ _KEEPING_PHASES: Final = (Phase.SUSPENDED, Phase.RESUMING, Phase.RUNNING, Phase.
 
 One that its user suspends is to run while its Workload is admitted.
 """
+
+_EVACUATION_INTERVAL: Final = timedelta(minutes=1)
+"""The shortest time between two evacuations without ready pods in between."""
 
 _DELETED_AFTER_FAILURE: Final = "Resources deleted for failed AppWrapper"
 
@@ -284,17 +289,35 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
     elif counts.failed:
         _tolerate_failed_pods(observation, decision, counts)
     elif counts.no_execute_nodes:
-        nodes = ", ".join(sorted(counts.no_execute_nodes))
-        message = f"Workload contains pods using NoExecute resources on Nodes: {nodes}"
-        status.set(UNHEALTHY, True, "AutopilotNoExecute", message, restart=True)
-        decision.record_warning(UNHEALTHY, message)
-        status.phase = Phase.RESETTING  # an evacuation does not count against the retry limit
+        _evacuate(observation, decision, counts)
     else:
         if retried:
             status.set(UNHEALTHY, False, "RetriedByComponent", failed_pods_message(retried))
         else:
             status.clear(UNHEALTHY, "FoundNoFailedPods")
         await_pods(observation, decision, counts, unfinished, retried)
+
+
+def _evacuate(
+    observation: WrapperObservation, decision: WrapperDecision, counts: PodCounts
+) -> None:
+    """Create the pods again, because some run on nodes whose resources they should no longer use.
+
+    That does not count against the retry limit. They may return to such nodes each time, before they are ready.
+    """
+    status = decision.status
+    nodes = ", ".join(sorted(counts.no_execute_nodes))
+    message = f"Workload contains pods using NoExecute resources on Nodes: {nodes}"
+    status.set(UNHEALTHY, True, "AutopilotNoExecute", message, restart=True)
+    if is_overdue(observation, status):
+        reset_or_fail(observation, decision)
+        return
+    deployed_at = status.last_transition(RESOURCES_DEPLOYED)
+    if not status.is_true(PODS_READY) and observation.now < deployed_at + _EVACUATION_INTERVAL:
+        decision.requeue_at(deployed_at + _EVACUATION_INTERVAL)
+        return
+    decision.record_warning(UNHEALTHY, message)
+    status.phase = Phase.RESETTING
 
 
 def _is_created_object(component: Component, obj: ComponentObject) -> bool:

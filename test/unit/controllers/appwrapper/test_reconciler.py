@@ -17,6 +17,7 @@ from cfo.runtime import (
     POD,
     AlreadyExists,
     Client,
+    Forbidden,
     NamespacedName,
     Object,
     Result,
@@ -26,6 +27,7 @@ from cfo.runtime import (
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.client.name_checks import NameChecks
 from cfo.runtime.client.object_cache import ClientCache
+from test.support.clocks import FakeClock
 from test.support.observations import CONFIG, observe, wrapper
 
 WRAPPER = wrapper("Pod")
@@ -77,12 +79,16 @@ class OwnersClient:
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self.live_reads = 0
+        self.refusals = 0
+        """How many reads are refused before the others are answered."""
 
     def cached(self, gvk: object, key: object) -> None:
         """Return nothing: the cache is empty."""
 
     async def get_metadata(self, gvk: object, key: NamespacedName) -> Object | None:
         self.live_reads += 1
+        if self.live_reads <= self.refusals:
+            raise Forbidden(403, {"message": "forbidden"})
         return self.objects.get(key.name)
 
 
@@ -94,7 +100,7 @@ async def test_owner_of_a_pod_is_read_once_although_the_cache_lags() -> None:
     client.objects["c"] = {
         "metadata": {"uid": "owner", "ownerReferences": [{**owner, "controller": True}]}
     }
-    observer = WrapperObserver(*([cast("Any", client)] * 7))
+    observer = WrapperObserver(cast("Any", client), FakeClock(), *([cast("Any", client)] * 5))
     reference = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "controller": True}
     pods = [
         EntryDecoder(POD).decode(
@@ -121,6 +127,30 @@ async def test_owner_of_a_pod_is_read_once_although_the_cache_lags() -> None:
     assert observer._ancestors
     await observer.hand_over_pods(key_of(WRAPPER), "successor")
     assert not observer._ancestors
+
+
+@pytest.mark.parametrize(("refusals", "reads"), [(2, 3), (9, 3)])
+async def test_owner_that_the_api_server_refuses_to_show_is_read_again(
+    refusals: int, reads: int
+) -> None:
+    client = OwnersClient()
+    client.refusals = refusals
+    owner = {"apiVersion": "v1", "kind": "AppWrapper", "name": "w", "uid": uid_of(WRAPPER)}
+    client.objects["c"] = {
+        "metadata": {"uid": "set", "ownerReferences": [{**owner, "controller": True}]}
+    }
+    clock = FakeClock()
+    observer = WrapperObserver(cast("Any", client), clock, *([cast("Any", client)] * 5))
+    reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "c", "uid": "set"}
+    metadata = {"name": "p", "uid": "p", "ownerReferences": [{**reference, "controller": True}]}
+    pod = EntryDecoder(POD).decode(orjson.dumps({"metadata": metadata}))
+    found: dict[str, str] = {}
+    for _ in range(4):
+        for _ in range(2):
+            found = await observer._ancestors_of(observe(WRAPPER), [pod])
+        clock.advance(30)
+    assert client.live_reads == reads
+    assert found == ({"p": uid_of(WRAPPER)} if refusals < reads else {})
 
 
 @pytest.mark.parametrize(

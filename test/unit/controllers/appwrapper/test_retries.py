@@ -19,7 +19,7 @@ from cfo.controllers.appwrapper.components import (
     ComponentObject,
 )
 from cfo.controllers.appwrapper.pods import Termination, WrapperPod
-from cfo.runtime.objects.kinds import JOB
+from cfo.runtime.objects.kinds import JOB, POD
 from cfo.runtime.objects.unstructured import GVK
 from test.support.observations import (
     seconds_later,
@@ -35,6 +35,8 @@ from test.support.wrapper_steps import (
     running_wrapper,
     step,
 )
+
+DAY = 24 * 3600
 
 
 def test_failed_pods_are_tolerated_during_grace_period() -> None:
@@ -175,7 +177,7 @@ def test_unhealthy_condition_names_failed_pods(pods: list[WrapperPod], expected:
 
 
 def test_eviction_from_node_is_not_counted_as_retry() -> None:
-    obj = running_wrapper(retryLimit="0")
+    obj, _ = step(running_wrapper(retryLimit="0"), pods=[RUNNING_POD])
     on_gpu = WrapperPod("Running", node="b", resources=frozenset({"nvidia.com/gpu"}))
     marked = {"b": frozenset({"nvidia.com/gpu"}), "a": frozenset({"nvidia.com/gpu"})}
     obj, decision = step(obj, pods=[on_gpu], no_execute=marked)
@@ -184,6 +186,19 @@ def test_eviction_from_node_is_not_counted_as_retry() -> None:
     assert (
         decision.events[0].message == "Workload contains pods using NoExecute resources on Nodes: b"
     )
+
+
+def test_pods_that_return_to_marked_nodes_are_evicted_once_a_minute_up_to_the_ceiling() -> None:
+    obj = queued(running_wrapper("Job"))
+    pods = [dataclasses.replace(PENDING_POD, node="b", resources=frozenset({"nvidia.com/gpu"}))]
+    marked = {"b": frozenset({"nvidia.com/gpu"})}
+    waiting, decision = step(obj, pods=pods, no_execute=marked, now=seconds_later(1))
+    assert (phase(waiting), decision.events) == (Phase.RUNNING, [])
+    assert decision.deadline is not None
+    evicted, _ = step(obj, pods=pods, no_execute=marked, now=decision.deadline)
+    assert phase(evicted) == Phase.RESETTING
+    ended, _ = step(obj, pods=pods, no_execute=marked, now=seconds_later(DAY))
+    assert phase(ended) == Phase.FAILED
 
 
 def test_retry_pause_starts_after_reset() -> None:
@@ -277,9 +292,6 @@ def test_failed_pods_with_only_the_label_are_no_failure() -> None:
     assert condition(obj, UNHEALTHY)["status"] == "False"
 
 
-DAY = 24 * 3600
-
-
 def test_no_new_reason_renews_the_time_without_ready_pods() -> None:
     obj = queued(running_wrapper("Job", "Job", failureGracePeriodDuration="24h"))
     other = dataclasses.replace(PENDING_POD, ancestor="c-1", uid="p1")
@@ -293,6 +305,23 @@ def test_no_new_reason_renews_the_time_without_ready_pods() -> None:
     obj, _ = step(obj, pods=failed, now=seconds_later(DAY))
     assert phase(obj) == Phase.FAILED
     assert condition(obj, UNHEALTHY)["message"].endswith("have not been ready for 24h")
+
+
+@pytest.mark.parametrize(
+    ("failed_after", "forced_after"),
+    [(3600, DAY), (DAY - 60, DAY - 60 + 600)],
+    ids=["up to the ceiling", "at least 10 minutes"],
+)
+def test_pods_are_forced_to_end_at_the_ceiling(failed_after: int, forced_after: int) -> None:
+    obj = queued(running_wrapper("Job", retryLimit="0", forcefulDeletionGracePeriodDuration="24h"))
+    obj["status"]["phase"] = Phase.FAILED.value
+    ending = dataclasses.replace(PENDING_POD, deleting=True)
+    obj, decision = step(obj, pods=[ending], now=seconds_later(failed_after))
+    assert decision.deadline is not None
+    obj, decision = step(obj, pods=[ending], now=seconds_later(forced_after - 1))
+    assert POD not in [deletion.gvk for deletion in decision.deletions]
+    obj, decision = step(obj, pods=[ending], now=seconds_later(forced_after))
+    assert [deletion.force for deletion in decision.deletions if deletion.gvk == POD] == [True]
 
 
 def test_failed_components_are_not_kept_beyond_the_time_without_ready_pods() -> None:
