@@ -463,6 +463,7 @@ async def _check_webhook_owner(
     :class:`.WebhookOptions`).
     """
     probe = OwnerProbe(client, SystemClock(), reads_endpoints=options.is_only)
+    unserved = False
     for kind, name in options.configurations.items():
         try:
             stored = await client.get(kind, NamespacedName("", name), live=True)
@@ -471,13 +472,26 @@ async def _check_webhook_owner(
         if stored is None:
             continue
         other = await _living_owner(probe, stored, options)
-        if not other and options.is_only and not has_replicas:
-            other = await _own_pods(client, stored, options)
+        if (
+            not other
+            and options.is_only
+            and not has_replicas
+            and _names_own_service(stored, options)
+        ):
+            other = await _own_pods(client, options)
+            unserved = unserved or not other
         if not other:
             other = await served_elsewhere(stored, options.address)
         if other:
             conflict = f"another operator serves the webhooks of {kind.kind} {name} at {other}"
             raise AddressInUse.of_webhooks(conflict, options, config_map)
+    if unserved:
+        _log.warning(
+            "API servers call the webhooks at a Service, which does not lead out of the cluster; objects cannot be "
+            "created or changed",
+            service=f"{options.service.namespace}/{options.service.name}",
+            remedy="--webhook-url https://HOST:PORT",
+        )
     return dict(probe.expired)
 
 
@@ -520,15 +534,16 @@ async def _living_owner(probe: OwnerProbe, configuration: Object, options: Webho
     return described_owner(owner, holder) if holder else ""
 
 
-async def _own_pods(client: Client, configuration: Object, options: WebhookOptions) -> str:
-    """Describe the pods at our own Service, which are another operator's; empty if there are none.
-
-    ``configuration`` names the Service.
-    """
+def _names_own_service(configuration: Object, options: WebhookOptions) -> bool:
+    """Return whether API servers call the webhooks in ``configuration`` at our Service, and not at a URL."""
     own = address_of(options.address)
     owner = owner_of(configuration, own, "")
-    if owner is None or owner.address != own:
-        return ""
+    return options.url is None and owner is not None and owner.address == own
+
+
+async def _own_pods(client: Client, options: WebhookOptions) -> str:
+    """Describe the pods at our own Service, which are another operator's; empty if there are none."""
+    own = address_of(options.address)
     return f"{own}, which has ready pods" if await has_ready_pods(client, own) else ""
 
 
