@@ -99,6 +99,8 @@ _SLOW_PODS: Final = (
     f"if pods are only slow, set the annotation {ANNOTATION_PREFIX}warmupGracePeriodDuration"
 )
 
+_RECREATE_CORRECTED: Final = "create the AppWrapper again without what the message names"
+
 _REMEDIES: Final = {
     "CreateFailed": "correct the cause that the message names",
     "InsufficientPodsReady": "correct what the pods wait for",
@@ -109,6 +111,8 @@ _REMEDIES: Final = {
     INADMISSIBLE: "ask the administrator for what the message names, or create the AppWrapper again in another queue",
     "WorkloadNameTaken": "delete the Workload that the message names if it is yours, or create the AppWrapper again "
     "with another name",
+    "InvalidPodSets": _RECREATE_CORRECTED,
+    "InvalidWorkload": _RECREATE_CORRECTED,
     "NotValidated": "serve the operator's webhooks, and create the AppWrapper again: cfo doctor",
 }
 """Remedies by the reason of a condition."""

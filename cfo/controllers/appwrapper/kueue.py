@@ -160,7 +160,7 @@ class KueueReconciler:
                 workload = await self._client.patch_object(workload, protection, unchanged=True)
         decision = decide_action(wrapper, workload)
         if decision.action is QueueAction.CREATE:
-            return await self._create(request, wrapper)
+            return await self._create(wrapper)
         if workload is not None and decision.is_pending:
             self._report_inadmissible(request, wrapper, workload)
         if decision.action is QueueAction.STOP:
@@ -254,7 +254,7 @@ class KueueReconciler:
         workload = entry.object() if entry is not None else None
         return workload if workload is not None and is_controlled_by(workload, wrapper) else None
 
-    async def _create(self, request: Request, wrapper: Object) -> Result:
+    async def _create(self, wrapper: Object) -> Result:
         if has_prebuilt_workload(wrapper):
             # A second Workload would ask for its quota twice.
             message = "Only Kueue's own integration of AppWrappers uses a Workload that exists, such as MultiKueue's"
@@ -276,7 +276,7 @@ class KueueReconciler:
         except Invalid as error:
             # The components cannot change, but policies, webhooks and Kueue's CRD can.
             message = printable(error.message, _MAX_MESSAGE)
-            self._report_once(request, wrapper, "InvalidWorkload", message)
+            self._events.event(wrapper, "Warning", "InvalidWorkload", message)
             return Result(requeue_after=_INVALID_RETRY_SECONDS)
         self._events.event(
             wrapper, "Normal", "CreatedWorkload", f"Created Workload: {key_of(created)}"

@@ -160,15 +160,22 @@ def _deadline_of_order(
     settings = observation.settings
     orders = _pod_orders(observation)
     awaited = [pod for pod in observation.pods if pod.ancestor in orders]
-    if not exist_all and any(
-        pod.phase == "Running" and orders[pod.ancestor].awaits_end for pod in awaited
-    ):
+    if not exist_all and _awaits_end(observation):
         return latest
     created_at = time_or_none(max((pod.created for pod in awaited), default=""))
     ended_at = last_end(pod for pod in awaited if pod.phase == "Succeeded")
     changes = [at for at in (created_at, ended_at) if at is not None]
     grace = max(settings.admission_grace, settings.warmup_grace)
     return max(changes) + grace if changes else None
+
+
+def _awaits_end(observation: WrapperObservation) -> bool:
+    """Return whether pods run for whose end others may wait."""
+    orders = _pod_orders(observation)
+    return any(
+        pod.phase == "Running" and pod.ancestor in orders and orders[pod.ancestor].awaits_end
+        for pod in observation.pods
+    )
 
 
 def _pod_orders(observation: WrapperObservation) -> dict[str, PodOrder]:
@@ -241,6 +248,8 @@ def _explain_missing_pods(
     if observation.now < due:
         decision.requeue_at(due)
         return
+    if _awaits_end(observation):
+        return  # their time has not come
     pods = Counter(pod.ancestor for pod in observation.pods if pod.phase != "Failed")
     for component, obj in zip(observation.components, observation.objects, strict=True):
         if obj is not None and not obj.completed and pods[obj.uid] < component.expected_pods:

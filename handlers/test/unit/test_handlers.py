@@ -314,9 +314,7 @@ async def async_function(*_: Any, **__: Any) -> bool:
         (kopf.daemon, {"initial_delay": async_function}, "on.daemon: initial_delay"),
     ],
 )
-def test_async_filter_is_refused(
-    decorator: Any, settings: dict[str, Any], name: str
-) -> None:
+def test_async_filter_is_refused(decorator: Any, settings: dict[str, Any], name: str) -> None:
     """As a filter it would always be true."""
     with pytest.raises(
         TypeError, match=rf"^{name}: async function .*: must be a .* without async$"

@@ -380,3 +380,10 @@ def test_attempts_without_a_queue_begin_anew(is_queued: bool) -> None:
     assert phase(early) == (Phase.FAILED if is_queued else Phase.RUNNING)
     late, _ = step(obj, pods=pods, now=seconds_later(began + 310))
     assert phase(late) == (Phase.FAILED if is_queued else Phase.RESETTING)
+
+
+def test_pods_that_wait_for_the_end_of_others_are_not_missing() -> None:
+    _, decision = step(job_set(), pods=[created(0, "Running")], now=seconds_later(30))
+    assert decision.unexplained is None
+    _, decision = step(job_set(), pods=[created(0)], now=seconds_later(30))
+    assert decision.unexplained is not None
