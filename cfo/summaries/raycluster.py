@@ -124,6 +124,7 @@ LASTING_REMEDIES: Final = {
 _REMEDIES: Final = {
     **LASTING_REMEDIES,
     "CertificateRequestDenied": "recreate the pod; see docs/raycluster.md about certificates",
+    "UntrustedContentReplaced": "recreate the pods that use the content that was replaced; nothing else is necessary",
 }
 
 _LIMITS: Final = ("KubeRayFeatureUnconfirmed", "RayClientNotExposed")
@@ -158,6 +159,8 @@ def _summarize(cluster: Object, related: Related) -> Summary:
     is_due = level is Level.PROGRESSING or not facts.is_managed_by_multikueue
     if not state and is_due:
         problems += missing_state(cluster, "KubeRay", related.now)
+    if level is Level.PROGRESSING and not problems:
+        problems += _lack_of_pods(cluster, related, state)
     if level is not Level.WAITING:
         problems += _pod_problems(cluster, related)
         problems += hung_pods(related.pods or (), related.now)
@@ -252,6 +255,18 @@ def _pod_problems(cluster: Object, related: Related) -> Iterator[Problem]:
             "KubeRay does not replace pods when the spec changes; this ends what runs in them: "
             f"{correction}{_deletion_command(running)}, or create the {owner} again",
         )
+
+
+def _lack_of_pods(cluster: Object, related: Related, state: str) -> Iterator[Problem]:
+    """Yield a problem if KubeRay, which reports no state yet, should have created pods, and none exists."""
+    is_known_to_have_none = related.pods is not None and not related.pods
+    if state or not is_known_to_have_none or is_deleting(cluster) or is_new(cluster, related.now):
+        return
+    yield Problem(
+        "No pod of the RayCluster exists",
+        "check that KubeRay runs and may create pods in this namespace; the Events of the RayCluster and the log of "
+        f"KubeRay say more: {DESCRIBE}",
+    )
 
 
 def _outdated_fields(

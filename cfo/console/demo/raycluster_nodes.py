@@ -2,17 +2,18 @@
 
 It implements the parts of KubeRay that the operator and AppWrappers depend on: it creates the head pod and the worker
 pods of a RayCluster from its templates, with KubeRay's labels and owner references, and reports in the status how many
-of them are ready. It deletes the pods of a suspended RayCluster, and those of workers that it no longer has. It lets
-Ray require a token if the RayCluster does (``authOptions``), and ignores a RayCluster that another cluster runs
-(``managedBy``), or whose name KubeRay does not accept. It does not start Ray, autoscale, or replace pods.
+of them are ready. It deletes the pods of a suspended RayCluster, and those of workers that it no longer has. Like
+KubeRay, it finds pods by their labels, also those of a RayCluster that was deleted without them. It lets Ray require a
+token if the RayCluster does (``authOptions``), and ignores a RayCluster that another cluster runs (``managedBy``), or
+whose name KubeRay does not accept. It does not start Ray, autoscale, or replace pods.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 from cfo.api.pod_requests import add_to, format_amount, requests_of_spec
 from cfo.api.quantity import canonical_quantity
@@ -31,6 +32,8 @@ from cfo.runtime import (
     Client,
     Clock,
     Conditions,
+    EnqueueRequestsFromMapFunc,
+    Entry,
     Forbidden,
     Informer,
     Invalid,
@@ -38,9 +41,9 @@ from cfo.runtime import (
     Object,
     Request,
     Result,
-    is_controlled_by,
     is_deleting,
     key_of,
+    labels_of,
     name_of,
     namespace_of,
     owner_reference,
@@ -59,6 +62,14 @@ _NEW_SECONDS: Final = 5.0
 _MAX_INT32: Final = 2**31 - 1
 """The largest number in the status, which is also the default of ``maxReplicas``."""
 
+_MAX_PODS: Final = 1_000
+"""The most pods of a RayCluster that are created: each takes memory and CPU of this machine."""
+
+_BATCH: Final = 50
+"""The most pods that one reconcile creates, so that other RayClusters do not wait."""
+
+_FULL: Final = f"the simulation creates at most {_MAX_PODS} pods of a RayCluster"
+
 
 def setup(manager: Manager) -> None:
     """Add the fake KubeRay controller to ``manager``."""
@@ -66,9 +77,17 @@ def setup(manager: Manager) -> None:
     reconciler = _KubeRayReconciler(
         manager.client.with_field_manager("cfo-demo"), pods, manager.clock
     )
-    Builder(manager, "fake-kuberay").for_(RAY_CLUSTER).owns(
-        POD, label_selector=POD_CLUSTER_LABEL
-    ).complete(reconciler)
+    handler = EnqueueRequestsFromMapFunc(_cluster_of)
+    (
+        Builder(manager, "fake-kuberay")
+        .for_(RAY_CLUSTER)
+        .watches(POD, handler, label_selector=POD_CLUSTER_LABEL)
+        .complete(reconciler)
+    )
+
+
+def _cluster_of(pod: Entry) -> Iterator[Request]:
+    yield Request(pod.key.namespace, pod.meta.labels[POD_CLUSTER_LABEL])
 
 
 class _KubeRayReconciler:
@@ -84,17 +103,21 @@ class _KubeRayReconciler:
         if ignored_name(name_of(cluster)):
             return Result()
         pods = self._pods.reader.list(namespace=request.namespace)
-        own = [pod for pod in pods if is_controlled_by(pod, cluster)]
-        wanted = [] if is_suspended(cluster) else list(pods_of(cluster))
-        for pod in missing_pods(own, wanted):
-            if not is_deleting(pod):
+        own = [pod for pod in pods if is_ray_node(pod, cluster)]
+        wanted = {} if is_suspended(cluster) else _nodes_of(cluster)
+        for pod in own:
+            if name_of(pod) not in wanted and not is_deleting(pod):
                 await self._client.delete(POD, key_of(pod), uid=uid_of(pod))
         # A quota or Pod Security would refuse the creation of one that exists, before the API server says that it does.
-        refused = await self._create_pods(missing_pods(wanted, own))
+        existing = set(map(name_of, own))
+        missing = [node for name, node in wanted.items() if name not in existing]
+        refused = await self._create_pods(cluster, missing[:_BATCH])
         if _NO_ACCOUNT.search(refused) and self._is_new(cluster):
             # the operator has not created the ServiceAccount of the proxies yet
             return Result(requeue_after=0.1)
         status = status_of(cluster, own)
+        if wanted and not missing and status["desiredWorkerReplicas"] >= _MAX_PODS:
+            refused = _FULL
         conditions = Conditions(cluster, now=self._clock.now())
         conditions.remove(_REPLICA_FAILURE)
         if refused:
@@ -111,19 +134,24 @@ class _KubeRayReconciler:
             await self._client.patch_object(cluster, patch, unchanged=True, subresource="status")
         return Result(requeue_after=_RETRY_SECONDS if refused else 0.0)
 
-    async def _create_pods(self, pods: Iterable[Object]) -> str:
-        """Create ``pods``; return why the API server refuses one, or an empty string."""
-        for pod in pods:
+    async def _create_pods(self, cluster: Object, nodes: Iterable[_Node]) -> str:
+        """Create the pods of ``nodes``; return why the API server refuses one, or an empty string."""
+        for node in nodes:
             try:
-                with suppress(AlreadyExists):
-                    await self._client.create(pod)
-            except (Forbidden, Invalid) as error:
+                await self._client.create(_pod(cluster, node))
+            except (AlreadyExists, Forbidden, Invalid) as error:
                 return error.message
         return ""
 
     def _is_new(self, cluster: Object) -> bool:
         created = parse_time(cluster["metadata"]["creationTimestamp"])
         return (self._clock.now() - created).total_seconds() < _NEW_SECONDS
+
+
+def is_ray_node(pod: Mapping[str, Any], cluster: Mapping[str, Any]) -> bool:
+    """Return whether KubeRay counts ``pod``, which can have another owner, as one of ``cluster``."""
+    labels = labels_of(pod)
+    return labels.get(POD_CLUSTER_LABEL) == name_of(cluster) and NODE_TYPE_LABEL in labels
 
 
 def runs_here(cluster: Mapping[str, Any]) -> bool:
@@ -186,13 +214,34 @@ def _desired_resources(spec: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+class _Node(NamedTuple):
+    """A Ray node, whose pod is created from the template in ``spec``, the spec of its group."""
+
+    node_type: str
+    group: str
+    spec: Mapping[str, Any]
+    name: str
+
+
 def pods_of(cluster: Mapping[str, Any]) -> Iterator[Object]:
-    """Yield the head pod and the worker pods of a RayCluster."""
+    """Yield the head pod and the worker pods of a RayCluster, at most as many as are created."""
+    for node in _nodes_of(cluster).values():
+        yield _pod(cluster, node)
+
+
+def _nodes_of(cluster: Mapping[str, Any]) -> dict[str, _Node]:
+    """Return the Ray nodes of a RayCluster by the names of their pods, at most :data:`_MAX_PODS`."""
+    return {node.name: node for node in islice(_all_nodes(cluster), _MAX_PODS)}
+
+
+def _all_nodes(cluster: Mapping[str, Any]) -> Iterator[_Node]:
     spec = cluster["spec"]
-    yield _pod(cluster, "head", "headgroup", 0, spec["headGroupSpec"])
+    name = name_of(cluster)
+    yield _Node("head", "headgroup", spec["headGroupSpec"], f"{name}-head")
     for group in spec.get("workerGroupSpecs") or ():
+        group_name = group["groupName"]
         for number in range(_replicas_of(group) * _hosts_of(group)):
-            yield _pod(cluster, "worker", group["groupName"], number, group)
+            yield _Node("worker", group_name, group, f"{name}-{group_name}-worker-{number}")
 
 
 def _replicas_of(group: Mapping[str, Any]) -> int:
@@ -206,37 +255,26 @@ def _hosts_of(group: Mapping[str, Any]) -> int:
     return int(group.get("numOfHosts") or 1)
 
 
-def missing_pods(pods: Iterable[Object], others: Iterable[Object]) -> list[Object]:
-    """Return those of ``pods`` that are not among ``others``, by their names."""
-    names = set(map(name_of, others))
-    return [pod for pod in pods if name_of(pod) not in names]
-
-
-def _pod(
-    cluster: Mapping[str, Any], node_type: str, group: str, number: int, spec: Mapping[str, Any]
-) -> Object:
-    template = copied(spec["template"])
+def _pod(cluster: Mapping[str, Any], node: _Node) -> Object:
+    template = copied(node.spec["template"])
     metadata = template.get("metadata") or {}
     labels = {
         **(metadata.get("labels") or {}),
         POD_CLUSTER_LABEL: name_of(cluster),
-        "ray.io/group": group,
+        "ray.io/group": node.group,
         "ray.io/is-ray-node": "yes",
-        NODE_TYPE_LABEL: node_type,
+        NODE_TYPE_LABEL: node.node_type,
     }
     if requests_ray_token(cluster) and not requires_ray_token(template["spec"]):
         template["spec"]["containers"][0].setdefault("env", []).append(
             {"name": "RAY_AUTH_MODE", "value": "token"}
         )
-    name = f"{name_of(cluster)}-{group}-worker-{number}"
-    if node_type == "head":
-        name = f"{name_of(cluster)}-head"
     return {
         "apiVersion": POD.api_version,
         "kind": POD.kind,
         "metadata": {
             **metadata,
-            "name": name,
+            "name": node.name,
             "namespace": namespace_of(cluster),
             "labels": labels,
             "ownerReferences": [owner_reference(cluster, block_owner_deletion=True)],

@@ -210,6 +210,17 @@ def test_command_for_many_pods_with_an_old_image_names_the_first() -> None:
     assert "kubectl delete pod -n n a b c (and 2 more)," in problem.remedy
 
 
+def test_raycluster_without_a_state_and_without_pods_has_a_problem() -> None:
+    pending = cluster()
+    pending["metadata"]["creationTimestamp"] = "2026-05-01T00:00:00Z"
+    pending["status"] = {"desiredWorkerReplicas": 2}
+    assert messages(summarize(RAY_CLUSTER, pending, related(pods=[]))) == [
+        "No pod of the RayCluster exists"
+    ]
+    starting = {**running_pod("a"), "spec": pending["spec"]["headGroupSpec"]["template"]["spec"]}
+    assert messages(summarize(RAY_CLUSTER, pending, related(pods=[starting]))) == []
+
+
 @pytest.mark.parametrize(
     ("name", "problem"),
     [

@@ -8,15 +8,17 @@ from typing import Any, cast
 
 import pytest
 
-from cfo.api.raycluster.cluster import requires_ray_token
+from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL, requires_ray_token
 from cfo.console.demo.raycluster_nodes import (
     _KubeRayReconciler,
+    is_ray_node,
     pods_of,
     runs_here,
     status_of,
 )
 from cfo.runtime import (
     GVK,
+    AlreadyExists,
     Client,
     Forbidden,
     Informer,
@@ -114,6 +116,19 @@ async def test_pods_follow_the_replicas() -> None:
     assert (created, deleted) == ([name_of(first)], [name_of(second)])
 
 
+def test_pods_are_found_by_their_labels() -> None:
+    ray_cluster = cluster()
+    head = next(pods_of(ray_cluster))
+    orphan = {**head, "metadata": {**head["metadata"], "ownerReferences": []}}
+    assert is_ray_node(orphan, ray_cluster)
+    unlabelled = {**head, "metadata": {**head["metadata"], "labels": {POD_CLUSTER_LABEL: "rc"}}}
+    assert not is_ray_node(unlabelled, ray_cluster)
+
+
+def test_number_of_pods_is_limited() -> None:
+    assert sum(1 for _ in pods_of(cluster(replicas=100_000, maxReplicas=None))) == 1_000
+
+
 def test_status_has_what_all_pods_request() -> None:
     ray_cluster = cluster(numOfHosts=2)
     requests = {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "1"}
@@ -180,13 +195,14 @@ NO_ACCOUNT = 'pods "rc-head" is forbidden: error looking up service account ns/x
     ("error", "age", "reported"),
     [
         (Invalid(422, {"message": "Pod is invalid: image: Required value"}), 0, True),
+        (AlreadyExists(409, {"message": 'pods "rc-head" already exists'}), 0, True),
         (Forbidden(403, {"message": NO_ACCOUNT}), 1, False),
         (Forbidden(403, {"message": NO_ACCOUNT}), 9, True),
     ],
-    ids=["invalid", "account of a new cluster", "unknown account"],
+    ids=["invalid", "pod of another owner", "account of a new cluster", "unknown account"],
 )
 async def test_pod_that_the_api_server_refuses_is_a_replica_failure(
-    error: Invalid | Forbidden, age: float, *, reported: bool
+    error: AlreadyExists | Invalid | Forbidden, age: float, *, reported: bool
 ) -> None:
     clock = FakeClock()
     ray_cluster = cluster()
