@@ -165,6 +165,10 @@ class AppWrapperEnvironment(Environment):
                 await self.plane.advance(seconds)
                 # A reconcile would take a step for a request of that duration, and pause accordingly.
                 await self.wait_until_queues_are_empty()
+                # What the control plane did may have begun a shorter time, which would be over before it is seen.
+                earliest = self.clock.seconds_to_next_timer()
+                if 0 < earliest < seconds:
+                    seconds = max(earliest, self.least_step)
                 self.clock.step(seconds)
 
     async def _wait_for_informer(self, informer: Informer) -> None:
