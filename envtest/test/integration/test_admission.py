@@ -285,6 +285,30 @@ async def test_busy_webhook_is_called_again_when_it_wants(
     assert hooks.methods == [("POST", "/check")] * calls
 
 
+async def test_reviews_of_what_controllers_delete_have_options(hooks: WebhookServer) -> None:
+    hooks.handlers["/check"] = lambda _: {}
+    configuration = hooks.configuration("Validating", {"url": f"{hooks.url}/check"})
+    configuration["webhooks"][0]["rules"][0]["operations"] = ["DELETE"]
+    async with (
+        ControlPlane.embedded(controllers=("gc",)) as plane,
+        APIClient(plane) as api,
+    ):
+        await api.post(f"{GROUP}/validatingwebhookconfigurations", configuration)
+        owner = (await config_map(api, "owner")).body
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner"}
+        reference["uid"] = owner["metadata"]["uid"]
+        metadata = {"name": "child", "ownerReferences": [reference]}
+        child = (await config_map(api, "child", metadata=metadata)).body
+        await api.delete(f"{MAPS}/owner")
+        await api.until(f"{MAPS}/child", 404)
+    assert hooks.requests[-1]["options"] == {
+        "kind": "DeleteOptions",
+        "apiVersion": "meta.k8s.io/v1",
+        "preconditions": {"uid": child["metadata"]["uid"]},
+        "propagationPolicy": "Background",
+    }
+
+
 @pytest.mark.parametrize(("timeout", "seen"), [("300ms", "1s"), ("-1s", "10s"), ("90s", "10s")])
 async def test_request_ends_when_its_client_no_longer_waits(
     api: APIClient, hooks: WebhookServer, timeout: str, seen: str

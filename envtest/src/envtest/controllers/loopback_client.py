@@ -9,7 +9,7 @@ from typing import Any
 from envtest.apimachinery.errors import GroupResource, StatusError
 from envtest.apimachinery.objects import Object
 from envtest.apimachinery.user import User, service_account_groups, service_account_username
-from envtest.endpoints.options import DeleteOptions
+from envtest.endpoints.options import WriteOptions, delete_options_of
 from envtest.registry.resource import RequestContext, ResourceInfo
 from envtest.registry.storage_version import from_storage
 from envtest.storage import Record
@@ -89,6 +89,7 @@ class LoopbackClient:
             operation=operation,
             field_manager=self._manager,
             field_validation="Ignore",
+            options=WriteOptions(f"{operation.capitalize()}Options").document(),
             moment=self.core.clock.now(),
         )
 
@@ -171,7 +172,15 @@ class LoopbackClient:
         await asyncio.sleep(0)
         info = self._require_info(resource)
         ctx = self._context(info, "delete", namespace, name)
-        options = DeleteOptions(grace_period=grace_period, propagation=propagation, uid=uid or None)
+        document: Object = {}
+        if grace_period is not None:
+            document["gracePeriodSeconds"] = grace_period
+        if uid:
+            document["preconditions"] = {"uid": uid}
+        if propagation is not None:
+            document["propagationPolicy"] = propagation
+        options = delete_options_of(document)
+        ctx.options = options.document
         try:
             await delete_object(self.core, ctx, options)
         except StatusError as error:

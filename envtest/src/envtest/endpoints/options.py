@@ -31,6 +31,7 @@ __all__ = [
     "WriteOptions",
     "begin_write",
     "delete_options",
+    "delete_options_of",
     "parse_integer",
     "write_options",
 ]
