@@ -56,7 +56,7 @@ DIFFERENCES = {
     "component-deleted": "the message names the missing component",
     "component-kind-withdrawn": "the message names the missing component and the kind that is no longer served",
     "config-ceiling": "the condition reports the annotation that is above the ceiling",
-    "create-exists": "the existing object is kept",
+    "create-exists": "the existing object is kept, and the message has its kind and its controller",
     "failed-kept-for-a-while": "there is one pause",
     "exit-code-both": "the condition reports the annotations that cannot be parsed",
     "failed-pod-replaced-in-grace": "each change of the pods is observed immediately",
@@ -396,12 +396,17 @@ def with_problems(
 
 
 def without_deletion(states: list[State]) -> list[State]:
-    """Remove the states of a deletion, because no component exists."""
-    return [
-        item
-        for item in states
-        if ("DeletingResources", "True", "DeletionInitiated", "") not in item[2]
-    ]
+    """Remove the states of a deletion, because no component exists, and add the kind of the existing object."""
+    adjusted = []
+    for item in states:
+        if ("DeletingResources", "True", "DeletionInitiated", "") in item[2]:
+            continue
+        known = {each[0]: each for each in item[2]}.get("Unhealthy")
+        if known is not None and known[2] == "CreateFailed":
+            message = f"{known[3]}: Pod theirs has no controller"
+            item = with_condition(item, "Unhealthy", "True", "CreateFailed", message)
+        adjusted.append(item)
+    return adjusted
 
 
 def with_ready_pods_before_suspension(states: list[State]) -> list[State]:

@@ -440,7 +440,8 @@ async def test_existing_object_of_same_name_fails_appwrapper_and_is_kept(
         await environment.create(wrapper(pod("before"), job("j")))
         failed = await environment.wait_for_condition("QuotaReserved", "False", "Failed")
         message = (
-            "error creating components: resource j exists, but is not controlled by appwrapper"
+            "error creating components: resource j exists, but is not controlled by appwrapper: "
+            "Job j has no controller"
         )
         assert condition(failed, "Unhealthy")["message"] == message
         assert ("Warning", "Unhealthy", f"CreateFailed: {message}") in await environment.events()

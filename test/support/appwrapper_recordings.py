@@ -32,6 +32,10 @@ DIFFERENCES = {
     ("admission-nested-other-version", "n3"): (
         "spec.components[0].template: Forbidden: Nested AppWrappers are forbidden"
     ),
+    ("admission-no-podspecs", "z1"): (
+        f"{NO_POD_SPECS}: no pod template of Service s is known; set podSets of the component to the path of its pod "
+        "template, or, if it has none, create it without an AppWrapper"
+    ),
     ("admission-podset-paths", "path0"): f"spec.components[0].template.kind: {UNKNOWN_KIND}",
     ("admission-podset-paths", "path1"): f"spec.components[0].template.kind: {UNKNOWN_KIND}",
     ("create-unknown-kind", "c"): f"spec.components[1].template.kind: {UNKNOWN_KIND}",

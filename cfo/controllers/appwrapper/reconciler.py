@@ -24,6 +24,7 @@ from cfo.api.appwrapper.names import (
     OWN_CONDITIONS,
     Phase,
 )
+from cfo.api.reading import text
 from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.controllers.appwrapper.active_pods import ActivePods
 from cfo.controllers.appwrapper.admission import ValidationGate
@@ -81,6 +82,7 @@ from cfo.runtime import (
     TerminalError,
     TransportError,
     UnknownKind,
+    controller_of,
     has_finalizer,
     is_deleting,
     namespace_of,
@@ -442,11 +444,20 @@ def creation_of(component: Component, result: ChildResult) -> Creation:
         case Outcome.WAITING if not isinstance(result.error, NameTaken):
             return Creation(component, error=f"resource {name} is being deleted")
         case Outcome.WAITING | Outcome.TAKEN:
-            problem = f"resource {name} {NOT_CONTROLLED}"
+            problem = f"resource {name} {NOT_CONTROLLED}: {_owner_of(component, result.obj)}"
             return Creation(component, error=problem, fatal=result.outcome is Outcome.TAKEN)
     error = result.error
     message = error.message if isinstance(error, APIError) else str(error)
     return Creation(component, error=message, fatal=isinstance(error, _FATAL))
+
+
+def _owner_of(component: Component, obj: Object | None) -> str:
+    """Return which object has the name of a component, and to what it belongs."""
+    subject = f"{component.gvk.kind} {component.key.name}"
+    owner = controller_of(obj) if obj is not None else None
+    if owner is None:
+        return f"{subject} has no controller"
+    return f"{subject} belongs to {text(owner.get('kind'), 63)} {text(owner.get('name'), 253)}"
 
 
 def _unserved(component: Component) -> Creation:

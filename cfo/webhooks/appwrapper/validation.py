@@ -6,6 +6,7 @@ error would be hard to find.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, Final
@@ -114,6 +115,18 @@ _BUILTIN_GROUPS: Final = ".k8s.io"
 _IMMUTABLE: Final = "attempt to change immutable field"
 """The Go operator's words."""
 
+_NO_POD_SPECS: Final = "components contains no podspecs"
+"""The Go operator's words."""
+
+_MAX_NAMED: Final = 3
+"""The maximum number of components, and of changed fields of templates, that a message names."""
+
+_MAX_DEPTH: Final = 20
+_MAX_KEY: Final = 63
+"""The depth and the longest key to which the path of a changed field is determined."""
+
+_FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*")
+
 _REQUIRED_VERBS: Final = frozenset({"create", "delete", "get"})
 _MAX_REPLICAS: Final = 2**31 - 1
 
@@ -200,10 +213,22 @@ def create_errors(
         if _is_queued(appwrapper) and not found:
             errors += _queue_errors(component, path)
     if pod_sets == 0 and not errors:
-        errors.append(invalid(COMPONENTS, OMIT, "components contains no podspecs"))
+        errors.append(invalid(COMPONENTS, OMIT, _no_pod_specs(_components(appwrapper))))
     if pod_sets > MAX_POD_SETS:
         errors.append(too_many_pod_sets(pod_sets))
     return errors
+
+
+def _no_pod_specs(components: Iterable[Mapping[str, Any]]) -> str:
+    """Return the error of an AppWrapper whose components have no pods, which begins with the Go operator's words."""
+    templates = [component["template"] for component in islice(components, _MAX_NAMED)]
+    if not templates:
+        return _NO_POD_SPECS
+    names = ", ".join(f"{gvk_of(template).kind} {name_of(template)}" for template in templates)
+    return (
+        f"{_NO_POD_SPECS}: no pod template of {names} is known; set podSets of the component to the path of its pod "
+        "template, or, if it has none, create it without an AppWrapper"
+    )
 
 
 def create_warnings(appwrapper: Object, *, counts_added_pods: bool) -> Iterator[str]:
@@ -535,6 +560,50 @@ def _encoded(value: Any) -> bytes:
 
 def _immutable(path: Path) -> FieldError:
     return forbidden(path, _IMMUTABLE)
+
+
+def template_change_warnings(old: Object, new: Object) -> list[str]:
+    """Return which fields of templates have changed, as users name them: :func:`update_errors` has Go's words.
+
+    To be called if :func:`update_errors` found no wrong JSON types.
+    """
+    changed: list[str] = []
+    for index, (was, now) in enumerate(zip(_components(old), _components(new), strict=False)):
+        before = was.get("template")
+        after = now.get("template")
+        if _encoded(before) != _encoded(after):
+            path = COMPONENTS.index(index).child("template")
+            changed.append(str(_changed_field(path, before, after)))
+        if len(changed) == _MAX_NAMED:
+            break
+    return [f"templates differ first in {', '.join(changed)}"] if changed else []
+
+
+def _changed_field(path: Path, old: Any, new: Any) -> Path:
+    """Return the path of the first field in which ``old`` and ``new``, which differ, do so."""
+    for _ in range(_MAX_DEPTH):
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            name = next(each for each in sorted({*old, *new}) if _differs(each, old, new))
+            if len(name) > _MAX_KEY or not name.isprintable():
+                return path
+            path = path.child(name) if _FIELD_NAME.fullmatch(name) else path.key(name)
+            old = old.get(name)
+            new = new.get(name)
+        elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+            pairs = zip(old, new, strict=True)
+            index = next(i for i, (was, now) in enumerate(pairs) if _encoded(was) != _encoded(now))
+            path = path.index(index)
+            old = old[index]
+            new = new[index]
+        else:
+            break
+    return path
+
+
+def _differs(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    if (name in old) != (name in new):
+        return True
+    return _encoded(old[name]) != _encoded(new[name])
 
 
 def change_warnings(errors: Iterable[FieldError]) -> Iterator[str]:

@@ -148,9 +148,15 @@ class AppWrapperWebhook(Validator[Object]):
 
     async def validate_update(self, old: Object, obj: Object, request: AdmissionRequest) -> None:
         """Raise :class:`FieldErrors` if a field that was validated on creation has changed."""
-        from cfo.webhooks.appwrapper.validation import change_warnings, update_errors
+        from cfo.webhooks.appwrapper.validation import (
+            change_warnings,
+            template_change_warnings,
+            update_errors,
+        )
 
         errors = await request.compute(update_errors, old, obj)
+        if any(error.field.endswith(".template.raw") for error in errors):
+            request.warn(*await request.compute(template_change_warnings, old, obj))
         request.warn(*change_warnings(errors), *queue_label_warnings(obj, old))
         FieldErrors.check(errors)
 

@@ -158,9 +158,13 @@ async def test_owner_that_the_api_server_refuses_to_show_is_read_again(
     [
         (owned_by(uid_of(WRAPPER)), "", False),
         (owned_by(uid_of(WRAPPER), deletionTimestamp="now"), "is being deleted", False),
-        (owned_by("predecessor"), "exists, but is not controlled by appwrapper", False),
-        (owned_by("other", "other"), "exists, but is not controlled by appwrapper", True),
-        ({"name": "c"}, "exists, but is not controlled by appwrapper", True),
+        (
+            owned_by("predecessor"),
+            "not controlled by appwrapper: Pod pod-0 belongs to AppWrapper w",
+            False,
+        ),
+        (owned_by("other", "other"), "by appwrapper: Pod pod-0 belongs to AppWrapper other", True),
+        ({"name": "c"}, "is not controlled by appwrapper: Pod pod-0 has no controller", True),
         (None, "already exists", False),
     ],
 )

@@ -20,6 +20,7 @@ from cfo.webhooks.appwrapper.validation import (
     component_kinds,
     create_errors,
     create_warnings,
+    template_change_warnings,
     update_errors,
 )
 
@@ -295,6 +296,21 @@ class TestUpdate:
         claimed = copy.deepcopy(self.old)
         claimed["metadata"]["labels"] = {USER_LABEL: "someone"}
         assert list(change_warnings(update_errors(self.old, claimed))) == []
+
+    def test_warning_names_the_field_of_a_template_that_has_changed(self) -> None:
+        assert template_change_warnings(self.old, self.old) == []
+        new, components = self.copy_of_old()
+        components[0]["template"]["spec"]["parallelism"] = 3
+        components[1]["template"]["metadata"]["labels"] = {"example.com/a": "b"}
+        (warning,) = template_change_warnings(self.old, new)
+        assert warning.startswith(
+            "templates differ first in spec.components[0].template.spec.parallelism, spec.components[1]"
+        )
+        old = copy.deepcopy(new)
+        components[1]["template"]["metadata"]["labels"] = {"example.com/a": "c"}
+        assert template_change_warnings(old, new) == [
+            "templates differ first in spec.components[1].template.metadata.labels[example.com/a]"
+        ]
 
     def test_queue_fields_are_mutable(self) -> None:
         new, components = self.copy_of_old()
