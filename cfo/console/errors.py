@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from ssl import SSLCertVerificationError
 from typing import IO, Any, Final, TypeVar
 
 import click
@@ -107,8 +106,10 @@ _RUN_EMBEDDED: Final = "; no cluster available? Try: cfo run --embedded"
 
 def remedy_of(error: BaseException, *, embedded: bool = False) -> str:
     """Return what solves a problem with the cluster, to be added to its message; empty if that is unknown."""
+    from ssl import SSLCertVerificationError  # lazily, as what loads the API client
+
     from cfo.runtime import Forbidden, NotFound, TransportError
-    from cfo.runtime.client import NoClusterConfigured, Unauthorized  # lazily: loads the API client
+    from cfo.runtime.client import NoClusterConfigured, Unauthorized
 
     run_embedded = _RUN_EMBEDDED if embedded else ""
     cause: BaseException | None = error
