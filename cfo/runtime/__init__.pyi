@@ -5,6 +5,8 @@ from .cache.informer import Reader as Reader
 from .cache.selectors import LabelSelector as LabelSelector
 from .cache.store import Event as Event
 from .cache.wait import wait_for as wait_for
+from .client.child import Child as Child
+from .client.children import reconcile_children as reconcile_children
 from .client.client import Client as Client
 from .client.client import PatchType as PatchType
 from .client.client import Propagation as Propagation
@@ -22,6 +24,7 @@ from .client.errors import Invalid as Invalid
 from .client.errors import NotFound as NotFound
 from .client.errors import TransportError as TransportError
 from .client.errors import UnknownKind as UnknownKind
+from .client.status import apply_status as apply_status
 from .client.transport import Transport as Transport
 from .controller.controller import Controller as Controller
 from .controller.controller import reconcile_id as reconcile_id

@@ -23,6 +23,7 @@ from cfo.runtime import (
     set_finalizer,
     wait_for,
 )
+from cfo.runtime.client import apply_status
 from cfo.runtime.webhook import AdmissionRequest
 from test.support.website import Website
 
@@ -81,6 +82,9 @@ async def check_types(client: Client, request: Request, manager: Manager) -> Non
     website.spec.replicas = "one"  # type: ignore[assignment]
     ValueChanged(Website, lambda obj: obj.spec.color)  # type: ignore[attr-defined]
     manager.webhooks.register(Website, defaulter=DictWebhook())  # type: ignore[misc]
+    await apply_status(client, website, website.status)
+    await apply_status(client, website, 5)  # type: ignore[call-overload]
+    await apply_status(client, {}, 5)  # type: ignore[call-overload]
     await client.get("Website", request)  # type: ignore[arg-type]
     await finalizer.reconcile(website, apply=reconcile_dict, cleanup=reconcile_dict)  # type: ignore[arg-type]
     await wait_for(client, Website, request, lambda obj: obj.spec.color, timeout=1)  # type: ignore[union-attr]

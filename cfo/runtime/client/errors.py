@@ -7,10 +7,16 @@ that gets no response raises a :class:`TransportError`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 _TYPED_PATCH: Final = "failed to create typed patch object"
+_DENIED: Final = re.compile(
+    r' cannot ([a-z]{1,63}) resource "([a-z0-9./-]{1,253})" in API group "([a-z0-9.-]{0,253})"'
+)
+"""What RBAC denies, in the message of kube-apiserver."""
+_MAX_DENIAL: Final = 2000
 _ETCD_LIMIT: Final = "etcdserver: request is too large"
 
 
@@ -112,6 +118,20 @@ def is_too_large(error: BaseException) -> bool:
     kube-apiserver reports it as an internal error (500).
     """
     return isinstance(error, InternalError) and _ETCD_LIMIT in error.message
+
+
+def missing_rule(error: BaseException) -> str:
+    """Return the RBAC rule whose absence caused a 403, according to its message; empty for any other error.
+
+    Admission and quotas cause a 403, too.
+    """
+    if not isinstance(error, Forbidden):
+        return ""
+    denied = _DENIED.search(error.message[:_MAX_DENIAL])
+    if denied is None:
+        return ""
+    verb, resource, group = denied.groups()
+    return f'{{apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"]}}'
 
 
 class ServiceUnavailable(APIError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from cfo.runtime.client.client import Client, PatchType
 from cfo.runtime.client.errors import APIError, is_too_large
@@ -18,6 +18,10 @@ from cfo.runtime.objects.unstructured import (
     to_object,
     uid_of,
 )
+from cfo.runtime.process.arguments import require_type
+
+if TYPE_CHECKING:  # pydantic, which takes 0.1 s
+    from cfo.runtime.objects.resource.model import APIModel
 
 
 @overload
@@ -26,7 +30,7 @@ async def apply_status(
 ) -> Object: ...
 @overload
 async def apply_status(
-    client: Client, obj: TypedT, status: object, *, force: bool = True
+    client: Client, obj: TypedT, status: Mapping[str, Any] | APIModel, *, force: bool = True
 ) -> TypedT: ...
 
 
@@ -36,9 +40,11 @@ async def apply_status(
     """Apply ``status`` to ``obj``, unless it was deleted or recreated; return it as stored.
 
     ``status`` is a mapping; with a typed object, it may be an instance of the class that declares its status. Raises
-    :class:`~cfo.runtime.objects.InvalidResource` for a status that does not fit this class.
+    :class:`~cfo.runtime.objects.InvalidResource` for a status that does not fit this class, and :class:`TypeError` if
+    that of a dict is no mapping.
     """
     if not isinstance(obj, TypedObject):
+        require_type("apply_status: status", status, Mapping, "a mapping")
         desired = {**identity_of(to_object(obj)), "status": status}
         return await _apply(client, desired, force=force)
     identity = identity_of(obj.to_object())

@@ -1,6 +1,7 @@
 from .availability import AVAILABILITY_RULES as AVAILABILITY_RULES
 from .controller import Controller as Controller
 from .controller import ControllerOptions as ControllerOptions
+from .controller import is_panic as is_panic
 from .controller import reconcile_id as reconcile_id
 from .finalizer import Finalizer as Finalizer
 from .finalizer import set_finalizer as set_finalizer

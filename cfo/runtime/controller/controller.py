@@ -34,6 +34,7 @@ from cfo.runtime.client.errors import (
     TransportError,
     UnknownKind,
     is_schema_mismatch,
+    missing_rule,
 )
 from cfo.runtime.client.ratelimit import ExponentialRateLimiter
 from cfo.runtime.client.unread_errors import Results, collected_results
@@ -440,13 +441,13 @@ class Controller:
         text = "; ".join(map(described, errors))
         self._metrics.error.inc()
         self._metrics.errors.inc()
-        if any(map(_is_panic, errors)):
+        if any(map(is_panic, errors)):
             self._metrics.panics.inc()
         function = self._function(request)
         function_errors.report_failure(function, text)
         for leaf in errors:
             if isinstance(leaf, Exception) and not isinstance(leaf, _EXPECTED):
-                function_errors.report(leaf, function, is_bug=_is_panic(leaf))
+                function_errors.report(leaf, function, is_bug=is_panic(leaf))
             if isinstance(leaf, InvalidResource) and self._report_invalid is not None:
                 self._report_invalid(request, leaf)
 
@@ -479,6 +480,9 @@ class Controller:
         elif all(isinstance(leaf, _EXPECTED) for leaf in errors):
             if any(map(is_schema_mismatch, errors)):
                 fields["hint"] = _SCHEMA_HINT
+            missing = dict.fromkeys(filter(None, map(missing_rule, errors)))
+            if missing:
+                fields["missing_rule"] = ", ".join(missing)
             _log.error("Reconcile failed, will retry", **fields)
         else:
             stack_trace = error if self._stacks.is_new(request, errors) else None
@@ -502,7 +506,7 @@ def _flatten(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def _is_panic(error: BaseException) -> bool:
+def is_panic(error: BaseException) -> bool:
     """Return whether the error would be a panic in Go; :class:`UnknownKind` is a LookupError, but not a bug."""
     return isinstance(error, _PANICS) and not isinstance(error, UnknownKind)
 

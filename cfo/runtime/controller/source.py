@@ -49,8 +49,9 @@ class Kind:
 
     Objects of the initial list are enqueued with low priority, behind new changes. An exception in a predicate or
     handler is logged, counted (``cfo_informer_function_errors_total``) and drops only that event; its stack trace is
-    logged once. The controller does not wait for an ``optional`` kind that is not served or whose list is forbidden;
-    its events arrive once it becomes available.
+    logged once. Equal errors for several objects of the initial list are logged once, and then their number. The
+    controller does not wait for an ``optional`` kind that is not served or whose list is forbidden; its events arrive
+    once it becomes available.
     """
 
     def __init__(
@@ -70,6 +71,8 @@ class Kind:
         self._mapper = mapper
         self._clock = clock or SystemClock()
         self._stacks = LoggedStacks()
+        self._repeated_errors: int | None = 0
+        """The number of errors of the initial list that equal an earlier one; ``None`` after that list."""
         self._controller = ""
         self._queue: WorkQueue[Request] | None = None
         self._listed = Cause(CauseType.LISTED, informer.gvk)
@@ -87,15 +90,29 @@ class Kind:
 
     async def wait_for_sync(self) -> None:
         """Wait until the objects of the informer's initial list have been enqueued."""
-        if self.optional and not await is_served(self._mapper, self.informer.gvk, self._clock):
-            return
-        await self.informer.wait_for_sync(unless_forbidden=self.optional)
+        is_expected = not self.optional or await is_served(
+            self._mapper, self.informer.gvk, self._clock
+        )
+        if is_expected:
+            await self.informer.wait_for_sync(unless_forbidden=self.optional)
+        self._report_repeated_errors()
 
     def stop(self) -> None:
         """Stop adding requests."""
         if self._queue is not None:
             self._queue = None
             self.informer.remove_handler(self._deliver)
+
+    def _report_repeated_errors(self) -> None:
+        """Log how many equal errors of the initial list were only logged at debug level."""
+        if self._repeated_errors:
+            _log.error(
+                "Predicate or handler failed for more objects of the initial list, events dropped",
+                controller=self._controller,
+                kind=str(self.informer.gvk),
+                events=self._repeated_errors,
+            )
+        self._repeated_errors = None
 
     def _deliver(self, event: Event) -> None:
         if self._queue is None:
@@ -109,14 +126,19 @@ class Kind:
             source = f"{self.informer.gvk} {event.key}"
             function = f"predicate or map function of controller {self._controller} for {source}"
             function_errors.report(error, function)
-            _log.error(
+            is_first = self._stacks.is_first(error)
+            log = _log.error
+            if event.initial and not is_first and self._repeated_errors is not None:
+                self._repeated_errors += 1
+                log = _log.debug
+            log(
                 "Predicate or handler failed, event dropped",
                 error=described(error),
                 controller=self._controller,
                 kind=str(self.informer.gvk),
                 namespace=event.key.namespace,
                 name=event.key.name,
-                exc_info=error if self._stacks.is_first(error) else None,
+                exc_info=error if is_first else None,
             )
             return
         if not requests:

@@ -1,3 +1,4 @@
+from . import function_errors as function_errors
 from . import logs as logs
 from .arguments import wrong_result as wrong_result
 from .clock import Clock as Clock

@@ -51,7 +51,7 @@ class WebhookURL:
         """
         message = (
             f"{text!r}: must be https://HOST:PORT, where HOST is a name or IP address "
-            "that the API server can reach"
+            "that the API server can reach, and PORT is 1 to 65535"
         )
         try:
             parts = urlsplit(text)

@@ -94,17 +94,23 @@ def _declaration_of(resource: type[CustomResource]) -> Declaration:
     return resource.declaration
 
 
+def _identity(declared: Declaration) -> Object:
+    """Return the part of a CRD that is common to all versions of a kind."""
+    return {"group": declared.group, "scope": declared.scope, **declared.names}
+
+
 def _check_versions(declarations: Collection[Declaration]) -> None:
     """Raise :class:`SchemaError` unless these are different versions of one kind, of which one is stored."""
     first, *others = declarations
     for other in others:
-        is_same_kind = (
-            other.group == first.group and other.names == first.names and other.scope == first.scope
-        )
-        if not is_same_kind:
-            raise SchemaError(
-                f"{first.kind}: group, names and scope of {other.version} and {first.version} must be equal"
-            )
+        wanted = _identity(first)
+        given = _identity(other)
+        for name in {**wanted, **given}:
+            if given.get(name) != wanted.get(name):
+                raise SchemaError(
+                    f"{first.kind}: {name} of {other.version} and {first.version} must be equal: "
+                    f"{given.get(name)!r}, {wanted.get(name)!r}"
+                )
     if len({declared.version for declared in declarations}) != len(declarations):
         raise SchemaError(f"{first.kind}: several classes declare the same version")
     stored = [declared.version for declared in declarations if declared.storage]

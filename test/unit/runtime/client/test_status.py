@@ -63,6 +63,12 @@ async def test_status_of_a_dict_has_its_uid() -> None:
     assert written == APPLIED
 
 
+async def test_status_of_a_dict_that_is_no_mapping_is_refused() -> None:
+    wrong: Any = 5
+    with pytest.raises(TypeError, match="apply_status: status: 5: must be a mapping"):
+        await apply_status(cast("Client", Recorder()), STORED, wrong)
+
+
 async def test_status_that_does_not_fit_the_class_is_refused() -> None:
     recorder = Recorder()
     website = Website.decode(dict(STORED))

@@ -21,11 +21,13 @@ from cfo.runtime.cache.unavailable_namespaces import UnavailableNamespaces
 from cfo.runtime.client.errors import (
     AlreadyExists,
     Conflict,
+    Forbidden,
     InternalError,
     NotFound,
     OwnerDeleted,
     TooManyRequests,
     TransportError,
+    missing_rule,
 )
 from cfo.runtime.controller.controller import Controller, ControllerOptions, reconcile_id
 from cfo.runtime.controller.loops import LIMIT, ReconcileLoops
@@ -585,6 +587,27 @@ async def test_wrong_argument_of_the_library_is_a_bug(mistake: Callable[[], obje
     assert [(each.is_bug, isinstance(each.error, ValueError)) for each in found.errors] == [
         (True, True)
     ]
+
+
+async def test_denied_request_is_logged_with_the_missing_rule() -> None:
+    message = (
+        'services "a" is forbidden: User "operator" cannot patch resource "services/status" in API group "" '
+        'in the namespace "default"'
+    )
+    with capture_logs() as lines:
+        async with running(Harness(failing_with(Forbidden(403, message=message)))) as harness:
+            harness.channel.enqueue([A])
+            await run_until_idle()
+    (line,) = [line for line in lines if line["event"] == "Reconcile failed, will retry"]
+    assert line["missing_rule"] == (
+        '{apiGroups: [""], resources: ["services/status"], verbs: ["patch"]}'
+    )
+
+
+def test_other_denials_name_no_missing_rule() -> None:
+    quota = 'pods "a" is forbidden: exceeded quota: compute, requested: pods=1'
+    assert missing_rule(Forbidden(403, message=quota)) == ""
+    assert missing_rule(NotFound(404, message=' cannot get resource "a" in API group ""')) == ""
 
 
 async def test_programming_error_counts_as_panic_and_worker_continues() -> None:

@@ -282,6 +282,26 @@ async def test_predicate_that_returns_a_coroutine_passes_no_event() -> None:
     assert line["event"] == "Predicate or handler failed, event dropped"
 
 
+async def test_equal_errors_of_the_initial_list_are_logged_once_with_their_number() -> None:
+    def broken(_: Entry) -> Iterable[Request]:
+        raise KeyError("app")
+
+    informer, queue = FakeInformer(), create_queue()
+    source = Kind(informer, EnqueueRequestsFromMapFunc(broken), mapper=Mapper())  # type: ignore[arg-type]
+    await source.start("mirror", queue)
+    with capture_logs() as lines:
+        for _ in range(150):
+            informer.send(added(entry(), initial=True))
+        await source.wait_for_sync()
+        informer.send(added(entry()))
+    assert informer.errors == 151
+    assert [line.get("events") for line in lines if line["log_level"] == "error"] == [
+        None,
+        149,
+        None,
+    ]
+
+
 async def test_error_in_handler_drops_one_event_and_logs_its_object() -> None:
     def fragile(state: Entry) -> Iterable[Request]:
         return [Request("ns", state.meta.labels["of"])]

@@ -99,6 +99,12 @@ class OtherScope(
     """A version with another scope."""
 
 
+class OtherShortNames(
+    CustomResource, group="example.com", version="v2", kind="Website", short_names=["w"]
+):
+    """A version with other short names."""
+
+
 class SecondStorage(
     WebsiteBeta,
     group="example.com",
@@ -257,7 +263,8 @@ class Base(CustomResource):
             [ShortNames, LongNames],
             r"the versions must have the same schema: v1 and v2 differ in spec.names\[\].size$",
         ),
-        ([Website, OtherScope], "group, names and scope of v2 and v1 must be equal"),
+        ([Website, OtherScope], "scope of v2 and v1 must be equal: 'Cluster', 'Namespaced'"),
+        ([Website, OtherShortNames], r"shortNames of v2 and v1 must be equal: \['w'\], \['ws'\]"),
         (
             [Website, SecondStorage],
             "storage must be true for exactly one version; it is true for: v1, v3",
