@@ -1,5 +1,7 @@
 """``cfo dev -- COMMAND``: runs a program as a child process, and restarts it when a source file is saved.
 
+Source files are those of Python, and those with which programs are configured (:data:`_SUFFIXES`).
+
 All changes within a short time cause one restart. A file with a syntax error is reported, and the running program is
 kept until the next change. A program that ends is started again after the next change. A signal ends the program and
 the supervisor: the first one gracefully, the second one at once.
@@ -204,8 +206,8 @@ def _kill(process: anyio.abc.Process) -> None:
 def command(folders: tuple[Path, ...], program: tuple[str, ...]) -> None:
     """Run a program, and restart it when its source changes, for example: cfo dev -- python my_operator.py.
 
-    Several files that are saved together cause one restart. While a file has a syntax error, the running program is
-    kept. Ctrl-C ends both.
+    Its source is in files that end with .py, .json, .pyi, .sh, .toml, .yaml or .yml. Several files that are saved
+    together cause one restart. While a file has a syntax error, the running program is kept. Ctrl-C ends both.
     """
     if shutil.which(program[0]) is None:
         raise InvalidInput(f"cannot run {program[0]}: there is no such program")
