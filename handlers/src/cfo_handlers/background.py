@@ -25,8 +25,9 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from cfo.runtime.cache import Event, Reader
 from cfo.runtime.client import APIError, TransportError
-from cfo.runtime.controller import Channel, Request, Result, abandon
+from cfo.runtime.controller import Channel, Request, Result, abandon, is_panic
 from cfo.runtime.objects import NamespacedName, Object, is_deleting, key_of, uid_of
+from cfo.runtime.process import function_errors
 from cfo_handlers.bodies import Body, Patch
 from cfo_handlers.causes import ObjectCause, detect_change, matches
 from cfo_handlers.declarations import BackgroundHandler, DaemonHandler, TimerHandler
@@ -39,6 +40,9 @@ from cfo_handlers.stoppers import DaemonStopped, DaemonStoppingReason
 
 _EXIT_SECONDS: Final = 0.1
 """The time that a daemon without a timeout has for its end at the exit, before it is cancelled."""
+
+_STILL_RUNNING_SECONDS: Final = 60.0
+"""After how many seconds the log says that a daemon still runs, unless it has a ``cancellation_polling``."""
 
 
 @dataclass(slots=True)
@@ -133,6 +137,7 @@ class Daemon:
         """Cancel it after the time that it has for stopping, which is not limited by default, except ``at_exit``."""
         timeout = self.handler.cancellation_timeout
         if timeout is None and not at_exit:
+            await self._report_waiting()
             return
         backoff = self.handler.cancellation_backoff or 0.0
         if timeout is None:
@@ -150,6 +155,21 @@ class Daemon:
             self.cause.logger.warning(f"{self.handler} did not exit in time. Leaving it orphaned.")
             abandon(self.task)
             self.end()
+
+    async def _report_waiting(self) -> None:
+        """Log once that the daemon still runs: it is not cancelled, and nothing else says what a deletion waits for."""
+        seconds = self.handler.cancellation_polling or _STILL_RUNNING_SECONDS
+        with anyio.move_on_after(seconds):
+            await self.has_ended.wait()
+        if self.has_ended.is_set():
+            return
+        consequence = ""
+        if self.stopped.reason and DaemonStoppingReason.RESOURCE_DELETED in self.stopped.reason:
+            consequence = " The object is deleted when it has ended."
+        self.cause.logger.warning(
+            f"{self.handler} still runs {seconds:g} seconds after it was asked to stop.{consequence} "
+            "It must check its keyword stopped, or have a cancellation_timeout."
+        )
 
     def end(self) -> None:
         """Forget the daemon; unless it was asked to stop, it is not started again for the object."""
@@ -217,7 +237,10 @@ class Daemons:
             async with self._slots:
                 daemon.has_slot = True
                 await daemon.run()
-        except Exception:  # such as of the function of its initial delay: only this daemon ends
+        except (
+            Exception
+        ) as error:  # such as of the function of its initial delay: only this daemon ends
+            function_errors.report(error, str(daemon.handler), is_bug=is_panic(error))
             daemon.cause.logger.exception(f"{daemon.handler} has ended with an error.")
 
     def _forget(self, daemon: Daemon) -> None:

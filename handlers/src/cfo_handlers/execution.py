@@ -9,6 +9,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, Unpack
 
+from cfo.runtime import APIError, TransportError
+from cfo.runtime.controller import is_panic
+from cfo.runtime.process import function_errors
 from cfo_handlers.callbacks import ResourceFn
 from cfo_handlers.causes import Cause, ObjectCause
 from cfo_handlers.declarations import (
@@ -140,6 +143,8 @@ def _failed(invocation: Invocation, state: HandlerState, error: Exception) -> Ou
         consequence = ""
     else:
         mode = handler.errors or handler.default_errors
+        if not isinstance(error, APIError | TransportError):
+            function_errors.report(error, str(handler), is_bug=is_panic(error))
         delay = environment.settings.execution.default_backoff
         if handler.backoff is not None:
             delay = handler.backoff

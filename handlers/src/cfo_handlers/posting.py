@@ -19,7 +19,7 @@ _NOT_LETTERS = re.compile(r"[^A-Za-z0-9]+")
 def event(objs: Any, *, type: str, reason: str, message: str = "") -> None:  # noqa: A002 - the parameter is kopf's
     """Record an Event about one or more objects. Types other than ``Normal`` are recorded as ``Warning``.
 
-    Raises :class:`LookupError` outside of a handler.
+    Raises :class:`LookupError` outside of a handler, and :class:`ValueError` for an object without kind or name.
     """
     _post(objs, type, reason, message, 0)
 
@@ -65,4 +65,8 @@ def _regarding(obj: Any) -> dict[str, Any]:
     found = getattr(obj, "obj", obj)
     if not isinstance(found, Mapping):
         raise TypeError(f"{type(obj).__name__}: must be a mapping")
+    metadata = found.get("metadata")
+    is_named = isinstance(metadata, Mapping) and metadata.get("name")
+    if not (is_named and found.get("apiVersion") and found.get("kind")):
+        raise ValueError("the object of an Event must have apiVersion, kind and metadata.name")
     return identity_of(found)

@@ -20,6 +20,7 @@ from cfo.runtime.objects import (
     key_of,
     uid_of,
 )
+from cfo.runtime.process import function_errors
 from cfo_handlers.background import Daemon, Daemons, Memory, Timer
 from cfo_handlers.bodies import Body, Patch, RawEventType
 from cfo_handlers.causes import Change, ObjectCause, detect_change, matches
@@ -129,8 +130,13 @@ class ResourceHandlers:
             try:
                 if matches(handler, cause):
                     result = handler.fn(**cause.kwargs(), param=handler.param)
-            except Exception:
-                cause.logger.exception(f"Indexer {handler.id!r} failed with an exception")
+            except Exception as error:
+                function_errors.report(error, f"index function {handler.id} for {event.key}")
+                stack_trace = error if self.environment.stacks.is_first(error) else None
+                cause.logger.error(  # noqa: TRY400 - the stack trace only once
+                    f"Indexer {handler.id!r} failed with an exception: {error!r:.200}",
+                    exc_info=stack_trace,
+                )
             self._store_in_index(handler, event.key, result)
 
     def _store_in_index(self, handler: IndexHandler, key: NamespacedName, result: Any) -> None:

@@ -29,7 +29,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.controller import RunnableFailed
 from cfo.runtime.objects import CONFIG_MAP
-from cfo.runtime.process import free_port
+from cfo.runtime.process import free_port, function_errors
 from envtest import ControlPlane
 from test.support import crd, eventually
 
@@ -92,7 +92,9 @@ class World:
 
     async def deleted(self, name: str) -> None:
         await self.client.delete(KIND, NamespacedName(self.namespace, name))
+        await self.wait_until_deleted(name)
 
+    async def wait_until_deleted(self, name: str) -> None:
         async def is_deleted() -> bool:
             return await self.get(name) is None
 
@@ -396,6 +398,60 @@ async def test_daemon_that_ignores_its_cancellation_is_cancelled_once_and_left(
             await asyncio.sleep(0)
         assert calls == [("started",), ("ignored",)]
     release.set()
+
+
+async def test_daemon_that_a_deletion_waits_for_is_logged(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry, calls, release = kopf.OperatorRegistry(), world.calls, asyncio.Event()
+
+    @kopf.daemon("things", registry=registry, id="deaf", cancellation_polling=0.01)
+    async def deaf(**_: Any) -> None:
+        calls.append(("started",))
+        await release.wait()
+
+    async def is_logged() -> bool:
+        return (
+            "Daemon 'deaf' still runs 0.01 seconds after it was asked to stop. The object is deleted when it has ended."
+            in caplog.text
+        )
+
+    async with world.operator(registry):
+        await world.create("one")
+        await world.called("started")
+        await world.client.delete(KIND, NamespacedName(world.namespace, "one"))
+        await eventually(is_logged)
+        assert await world.get("one") is not None
+        release.set()
+        await world.wait_until_deleted("one")
+
+
+@pytest.mark.function_errors
+async def test_errors_of_handlers_fail_a_test(world: World) -> None:
+    registry, calls = kopf.OperatorRegistry(), world.calls
+
+    @kopf.index("things", registry=registry, id="broken_index")
+    def broken_index(spec: kopf.Spec, **_: Any) -> str:
+        return str(spec["absent"])
+
+    @kopf.on.create("things", registry=registry, id="broken", backoff=0)
+    async def broken(spec: kopf.Spec, **_: Any) -> None:
+        calls.append(("called",))
+        if len(calls) == 1:
+            kopf.info({}, reason="Created", message="It has no name.")
+        raise kopf.PermanentError("expected")
+
+    with function_errors.collected() as found:
+        async with world.operator(registry):
+            await world.create("one")
+            await world.called("called")
+            await world.handled("one", {})
+    errors = {each.function: each for each in found.errors}
+    assert {function: each.is_bug for function, each in errors.items()} == {
+        f"index function broken_index for {world.namespace}/one": True,
+        "Handler 'broken'": False,
+    }
+    assert "must have apiVersion, kind and metadata.name" in str(errors["Handler 'broken'"].error)
 
 
 async def test_daemon_without_a_valid_delay_ends_without_the_operator(world: World) -> None:
