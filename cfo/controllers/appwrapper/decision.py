@@ -30,7 +30,8 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     not change. ``others``: objects that the AppWrapper controls, that are no components, and from which pods with its
     label descend, as far as they are known. ``refusal``: why missing pods cannot be created, if that was asked for and
     is known. ``unused_until``: until when it may keep quota that its pods do not request; ``None`` if they do, or if
-    that is not known.
+    that is not known. ``reads_owners_at``: when owners of pods are read again that could not be read; ``None`` if there
+    are none.
     """
 
     wrapper: Object
@@ -50,6 +51,7 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     others: Sequence[Deletion] = ()
     refusal: PodFailure | None = None
     unused_until: datetime | None = None
+    reads_owners_at: datetime | None = None
 
     @property
     def suspended(self) -> bool:

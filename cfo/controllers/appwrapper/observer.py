@@ -80,8 +80,8 @@ PodReads = Callable[[str, Sequence[PodMeta]], Awaitable[Mapping[str, WrapperPod 
 _REFUSED_ATTEMPTS: Final = 3
 """How often an owner is read that the API server refuses to show: anyone can create pods with such owners."""
 
-_REFUSAL_PAUSE: Final = timedelta(seconds=30)
-"""The shortest time between two of these attempts."""
+_RETRY_PAUSE: Final = timedelta(seconds=30)
+"""The shortest time between two of these attempts, and after which an owner is read again after another error."""
 
 
 class _Refusal(msgspec.Struct, frozen=True):
@@ -97,7 +97,8 @@ class _KnownPods(msgspec.Struct):
     ``ancestors`` maps the uid of each to that of the component or AppWrapper from which it descends. If components are
     being deleted, or must be, ``deletion_seen_at`` is when that was seen first, and ``forced_since`` has, by uid of a
     pod with a node, when its forced deletion was. ``others`` has, by uid, the objects that the AppWrapper controls,
-    that were no components, and from which its pods descend.
+    that were no components, and from which its pods descend. ``reads_owners_at`` is when owners are read again that
+    could not be read.
     """
 
     wrapper_uid: str
@@ -105,22 +106,32 @@ class _KnownPods(msgspec.Struct):
     deletion_seen_at: datetime | None = None
     forced_since: dict[str, datetime] = {}
     others: dict[str, Deletion] = {}
+    reads_owners_at: datetime | None = None
     refused: dict[str, _Refusal] = {}
     """The owners that the API server refused to show, by uid: an API server that starts refuses each request."""
 
     def is_refused(self, uid: str, now: datetime) -> bool:
         """Return whether the API server has just refused to show an owner."""
         refusal = self.refused.get(uid)
-        return refusal is not None and now < refusal.at + _REFUSAL_PAUSE
-
-    def may_be_granted(self, uid: str, now: datetime) -> bool:
-        """Record that the API server refused to show an owner; return whether to ask again, after a pause."""
-        attempts = self.refused[uid].attempts + 1 if uid in self.refused else 1
-        if attempts >= _REFUSED_ATTEMPTS or len(self.refused) >= _MAX_REMEMBERED:
-            self.refused.pop(uid, None)
+        if refusal is None or now >= refusal.at + _RETRY_PAUSE:
             return False
-        self.refused[uid] = _Refusal(now, attempts)
+        self._read_owners_at(refusal.at + _RETRY_PAUSE)
         return True
+
+    def read_later(self, uid: str, now: datetime, *, is_refused: bool) -> bool:
+        """Return whether to read an owner again, after a pause; ``is_refused``: the API server refused to show it."""
+        if is_refused:
+            attempts = self.refused[uid].attempts + 1 if uid in self.refused else 1
+            if attempts >= _REFUSED_ATTEMPTS or len(self.refused) >= _MAX_REMEMBERED:
+                self.refused.pop(uid, None)
+                return False
+            self.refused[uid] = _Refusal(now, attempts)
+        self._read_owners_at(now + _RETRY_PAUSE)
+        return True
+
+    def _read_owners_at(self, at: datetime) -> None:
+        known = self.reads_owners_at
+        self.reads_owners_at = at if known is None else min(known, at)
 
     def add_other(self, other: Deletion) -> None:
         """Remember an object that the AppWrapper controls, up to a limit."""
@@ -361,6 +372,8 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             return observation
         found = await self._ancestors_of(observation, pods)
         own = [replace(pod, ancestor=found.get(pod.uid, "")) for pod in observation.pods]
+        known = self._known(observation.wrapper)
+        observation = structs.replace(observation, reads_owners_at=known.reads_owners_at)
         return self._with_forced_since(observation, own)
 
     def _with_forced_since(
@@ -384,6 +397,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         wrapper = observation.wrapper
         components = _component_uids(observation)
         remembered = self._known(wrapper)
+        remembered.reads_owners_at = None
         before = remembered.ancestors
         fresh: dict[str, str] = {}
         known = ChainMap[str, str](fresh, before)
@@ -438,14 +452,16 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
                 break
             visited.append(uid)
             child = Deletion(gvk, NamespacedName(namespace, name), uid)
-            if pods.is_refused(uid, self.clock.now()):
+            now = self.clock.now()
+            if pods.is_refused(uid, now):
                 return ""
             try:
                 owner = await self._controller_of(gvk, child.key, uid)
             except (APIError, TransportError, DiscoveryIncomplete) as error:
-                if not isinstance(error, APIError) or error.code >= HTTPStatus.TOO_MANY_REQUESTS:
-                    return ""  # only until the next attempt
-                if pods.may_be_granted(uid, self.clock.now()):
+                is_answer = (
+                    isinstance(error, APIError) and error.code < HTTPStatus.TOO_MANY_REQUESTS
+                )
+                if pods.read_later(uid, now, is_refused=is_answer):
                     return ""
                 owner = None
             if owner is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from cfo.api.appwrapper.names import PODS_READY, RESOURCES_DEPLOYED
 from cfo.api.appwrapper.pod_order import PodOrder
@@ -31,11 +31,13 @@ from cfo.controllers.appwrapper.pods import (
     waiting_pods_message,
 )
 from cfo.controllers.appwrapper.retries import (
+    is_overdue,
     latest_readiness,
     limited_by_readiness,
     report_unhealthy,
     reset_or_fail,
 )
+from cfo.controllers.appwrapper.status import WrapperStatus
 from cfo.controllers.pod_status import is_same_failure
 from cfo.runtime.objects import format_duration
 
@@ -60,25 +62,21 @@ def await_pods(
     """
     status = decision.status
     settings = observation.settings
-    expected = sum(component.expected_pods for component in unfinished)
-    shortage = ""
-    lacks_requests = False
-    if counts.running + counts.succeeded >= expected:
-        uses = uses_of(observation, unfinished)
-        shortage = describe_shortage(uses, filter(has_started, observation.pods))
-        if not shortage:
-            _report_readiness(observation, decision, counts)
-            _end_idleness(observation, decision, uses, retried)
-            return
-        existing = [pod for pod in observation.pods if has_started(pod) or pod.phase == "Pending"]
-        lacks_requests = bool(describe_shortage(uses, existing))
-    message = _numbers_of_pods(counts)
-    if shortage:
-        message += f"; {shortage}"
-    if _has_unknown_pods(observation):
+    readiness = _readiness_of(observation, counts, unfinished)
+    expected = readiness.expected
+    message = readiness.message
+    if readiness.is_complete:
+        _report_readiness(observation, decision, counts)
+        _end_idleness(observation, decision, readiness.uses, retried)
+        return
+    if _may_be_ready(observation, status, counts, expected):
         # Those that are not known may run, and request enough. A reset would delete them.
         _report_failure(observation, decision, message)
         return
+    lacks_requests = False
+    if readiness.shortage:
+        existing = [pod for pod in observation.pods if has_started(pod) or pod.phase == "Pending"]
+        lacks_requests = bool(describe_shortage(readiness.uses, existing))
     status.clear(PODS_READY, "InsufficientPodsReady", message)
     # Pods that became unready get the full warm-up period again, and so do pods that replace failed ones.
     began = max(status.last_transition(RESOURCES_DEPLOYED), status.last_transition(PODS_READY))
@@ -103,7 +101,7 @@ def await_pods(
         _explain_missing_pods(observation, decision, min(began + _USUAL_CREATION, deadline))
     if observation.now < deadline:
         _report_failure(observation, decision, message)
-        _report_shortage(decision, shortage, message)
+        _report_shortage(decision, readiness.shortage, message)
         decision.requeue_at(deadline)
         return
     # A reset deletes the pods, and then nothing else says why they did not start.
@@ -114,39 +112,72 @@ def await_pods(
     reset_or_fail(observation, decision, terminal=counts.terminal_failure)
 
 
-def forget_readiness(
+def follow_readiness(
     observation: WrapperObservation,
     decision: WrapperDecision,
     counts: PodCounts,
     unfinished: Sequence[Component],
 ) -> None:
-    """Let ``PodsReady`` of an AppWrapper with failed or excess pods be false once too few others run.
+    """Let ``PodsReady`` of an AppWrapper with failed or excess pods say whether enough others run.
 
     Without a queue, it stays as it is until these have ended, as in the Go operator.
     """
     status = decision.status
-    if not observation.is_queued or not status.is_true(PODS_READY):
+    readiness = _readiness_of(observation, counts, unfinished)
+    if not observation.is_queued or _may_be_ready(
+        observation, decision, counts, readiness.expected
+    ):
         return
-    if _has_unknown_pods(observation):
-        return
-    message = _numbers_of_pods(counts)
+    if readiness.is_complete:
+        _report_readiness(observation, decision, counts)
+    else:
+        status.clear(PODS_READY, "InsufficientPodsReady", readiness.message)
+
+
+class _Readiness(NamedTuple):
+    """Whether enough pods run: ``expected`` of them, which use the quota as ``uses`` says.
+
+    ``shortage``: which requests are too small, if there are enough pods. ``message``: the numbers of pods, and that.
+    """
+
+    expected: int
+    uses: Sequence[LeastUse]
+    shortage: str
+    is_complete: bool
+    message: str
+
+
+def _readiness_of(
+    observation: WrapperObservation, counts: PodCounts, unfinished: Sequence[Component]
+) -> _Readiness:
     expected = sum(component.expected_pods for component in unfinished)
-    if counts.running + counts.succeeded >= expected:
-        uses = uses_of(observation, unfinished)
-        shortage = describe_shortage(uses, filter(has_started, observation.pods))
-        if not shortage:
-            return
+    message = f"{counts.pending} pods pending; {counts.running} pods running; {counts.succeeded} pods succeeded"
+    if counts.running + counts.succeeded < expected:
+        return _Readiness(expected, (), "", is_complete=False, message=message)
+    uses = uses_of(observation, unfinished)
+    shortage = describe_shortage(uses, filter(has_started, observation.pods))
+    if shortage:
         message += f"; {shortage}"
-    status.set(PODS_READY, False, "InsufficientPodsReady", message)
+    return _Readiness(expected, uses, shortage, is_complete=not shortage, message=message)
 
 
-def _numbers_of_pods(counts: PodCounts) -> str:
-    return f"{counts.pending} pods pending; {counts.running} pods running; {counts.succeeded} pods succeeded"
+def _may_be_ready(
+    observation: WrapperObservation, status: WrapperStatus, counts: PodCounts, expected: int
+) -> bool:
+    """Return whether pods of which too little is known can make the AppWrapper ready.
 
-
-def _has_unknown_pods(observation: WrapperObservation) -> bool:
-    """Return whether pods may exist, or run, of which nothing is known."""
-    return observation.knowledge.lacks_pods or not all(pod.is_read for pod in observation.pods)
+    Its user chooses how many pods there are to read, and their owners, so an end is needed if these stay unknown.
+    """
+    if observation.knowledge is PodKnowledge.LEFT_OUT:
+        return True  # they are being listed
+    lacks_owners = observation.knowledge is PodKnowledge.OWNERS_UNKNOWN
+    lacks_owners = lacks_owners or observation.reads_owners_at is not None
+    if lacks_owners and not is_overdue(observation, status):
+        return True
+    unread = [pod for pod in observation.pods if not pod.is_read]
+    known = counts.running + counts.succeeded
+    others = sum(pod.phase not in ("Running", "Succeeded") for pod in unread)
+    return bool(unread) and known + others >= expected
 
 
 def _deadline_of_order(
@@ -248,8 +279,6 @@ def _explain_missing_pods(
     if observation.now < due:
         decision.requeue_at(due)
         return
-    if _awaits_end(observation):
-        return  # their time has not come
     pods = Counter(pod.ancestor for pod in observation.pods if pod.phase != "Failed")
     for component, obj in zip(observation.components, observation.objects, strict=True):
         if obj is not None and not obj.completed and pods[obj.uid] < component.expected_pods:

@@ -46,13 +46,30 @@ def reset_or_fail(
     if not refusal:
         status.count_retry()
         status.phase = Phase.RESETTING
-    outcome = refusal or f"retry {status.retries} of {limit}"
+        _add_outcome(status, f"retry {status.retries} of {limit}")
+        return
+    _fail(decision, refusal)
+
+
+def fail_overdue(observation: WrapperObservation, decision: WrapperDecision) -> bool:
+    """Fail an AppWrapper that is overdue (:func:`is_overdue`); return whether it is."""
+    refusal = _overdue(observation, decision.status)
+    if refusal:
+        _fail(decision, refusal)
+    return bool(refusal)
+
+
+def _fail(decision: WrapperDecision, refusal: str) -> None:
+    """Let an AppWrapper fail; ``refusal`` is why it is not retried."""
+    status = decision.status
+    _add_outcome(status, refusal)
+    decision.record_warning("Failed", f"{status.reason(UNHEALTHY)}: {status.message(UNHEALTHY)}")
+    status.phase = Phase.FAILED
+
+
+def _add_outcome(status: WrapperStatus, outcome: str) -> None:
     message = "; ".join(filter(None, (status.message(UNHEALTHY), outcome)))
     status.set(UNHEALTHY, True, status.reason(UNHEALTHY), message)
-    if not refusal:
-        return
-    decision.record_warning("Failed", f"{status.reason(UNHEALTHY)}: {message}")
-    status.phase = Phase.FAILED
 
 
 def _retry_refusal(

@@ -50,9 +50,9 @@ from cfo.controllers.appwrapper.pods import (
     reported_failure,
     time_or_none,
 )
-from cfo.controllers.appwrapper.readiness import await_pods, forget_readiness
+from cfo.controllers.appwrapper.readiness import await_pods, follow_readiness
 from cfo.controllers.appwrapper.retries import (
-    is_overdue,
+    fail_overdue,
     limited_by_readiness,
     report_unhealthy,
     reset_or_fail,
@@ -106,6 +106,8 @@ def decide(observation: WrapperObservation) -> WrapperDecision:
     _record_validation(observation, decision)
     _STEPS[decision.status.phase](observation, decision)
     _end_unused_quota(observation, decision)
+    if observation.reads_owners_at is not None:
+        decision.requeue_at(observation.reads_owners_at)
     return decision
 
 
@@ -271,7 +273,7 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
         observation = replace(observation, pods=pods)
     counts = count_pods(observation.pods, observation.settings, observation.no_execute)
     if excess or counts.failed:
-        forget_readiness(observation, decision, counts, unfinished)
+        follow_readiness(observation, decision, counts, unfinished)
     if len(deployed) != len(observation.components):
         report_unhealthy(
             decision, "MissingComponent", _missing_components_message(observation, len(deployed))
@@ -309,8 +311,7 @@ def _evacuate(
     nodes = ", ".join(sorted(counts.no_execute_nodes))
     message = f"Workload contains pods using NoExecute resources on Nodes: {nodes}"
     status.set(UNHEALTHY, True, "AutopilotNoExecute", message, restart=True)
-    if is_overdue(observation, status):
-        reset_or_fail(observation, decision)
+    if fail_overdue(observation, decision):
         return
     deployed_at = status.last_transition(RESOURCES_DEPLOYED)
     if not status.is_true(PODS_READY) and observation.now < deployed_at + _EVACUATION_INTERVAL:
@@ -442,13 +443,18 @@ def _reset(observation: WrapperObservation, decision: WrapperDecision) -> None:
     if status.is_true(RESOURCES_DEPLOYED):
         if not delete_components(observation, decision):
             return
-        attempt = observation.now + retry_pause(observation, status)
+        attempt = limited_by_readiness(
+            observation, status, observation.now + retry_pause(observation, status)
+        )
         message = f"Resources deleted for resetting AppWrapper; next attempt at {attempt:%Y-%m-%d %H:%M:%S} UTC"
         status.set(RESOURCES_DEPLOYED, False, "Resetting", message)
     if not status.may_create_components:
         _fail_creation(decision)
         return
+    if fail_overdue(observation, decision):
+        return
     deadline = status.last_transition(RESOURCES_DEPLOYED) + retry_pause(observation, status)
+    deadline = limited_by_readiness(observation, status, deadline)
     if observation.now < deadline:
         decision.requeue_at(deadline)
         return

@@ -31,7 +31,7 @@ from cfo.controllers.appwrapper.workload import (
     is_terminated,
     queue_of,
 )
-from cfo.runtime import Object, has_finalizer, is_deleting
+from cfo.runtime import Object, find_condition, has_finalizer, is_deleting
 from cfo.runtime.objects import Conditions
 from cfo.runtime.process import micro_time
 
@@ -45,7 +45,13 @@ REQUEUED_REASONS: Final = (
 """The reasons of evictions after which Kueue can admit the Workload again immediately."""
 
 _READY: Final = ("Started", "All pods reached readiness and the workload is running")
+_READY_AGAIN: Final = ("Recovered", _READY[1])
 _NOT_READY: Final = ("WaitForStart", "Not all pods are ready or succeeded")
+_NOT_READY_ANY_MORE: Final = (
+    "WaitForRecovery",
+    "At least one pod has failed, waiting for recovery",
+)
+"""With this reason, Kueue's timeout counts from the failure; with the other one, from the admission."""
 
 
 class QueueAction(Enum):
@@ -261,22 +267,31 @@ def reported_status(wrapper: Object, workload: Object, now: datetime) -> Object:
     status: Object = {}
     is_ready = is_true(_conditions_of(wrapper), PODS_READY)
     if is_ready != is_true(_conditions_of(workload), PODS_READY):
-        reason, message = _READY if is_ready else _NOT_READY
+        reason, message = _reported_readiness(workload, is_ready=is_ready)
         status["conditions"] = _changed(workload, now, (PODS_READY, is_ready, reason, message))
     return status
+
+
+def _reported_readiness(workload: Object, *, is_ready: bool) -> tuple[str, str]:
+    """Return reason and message of ``PodsReady``, which changes, as Kueue's own integrations report them."""
+    if not is_ready:
+        return _NOT_READY_ANY_MORE
+    before = find_condition(_conditions_of(workload), PODS_READY) or {}
+    return _READY_AGAIN if before.get("reason") == _NOT_READY_ANY_MORE[0] else _READY
 
 
 def released_status(workload: Object, reason: str, message: str, now: datetime) -> Object:
     """Return the change of an evicted Workload's status that releases the quota; empty if it has none."""
     if not is_true(_conditions_of(workload), "QuotaReserved"):
         return {}
-    conditions = _changed(
-        workload,
-        now,
+    changes: list[tuple[str, bool, str, str]] = [
         ("Requeued", reason in REQUEUED_REASONS, reason, message),
         ("QuotaReserved", False, "Pending", message),
         ("Admitted", False, "NoReservation", "The workload has no reservation"),
-    )
+    ]
+    if find_condition(_conditions_of(workload), PODS_READY):
+        changes.append((PODS_READY, False, *_NOT_READY))  # the next admission waits for the start
+    conditions = _changed(workload, now, *changes)
     released: Object = {"admission": None, "conditions": conditions}
     if workload["status"].get("reclaimablePods"):
         # Written by an earlier release; the next admission would reserve less.

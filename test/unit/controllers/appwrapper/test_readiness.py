@@ -382,8 +382,12 @@ def test_attempts_without_a_queue_begin_anew(is_queued: bool) -> None:
     assert phase(late) == (Phase.FAILED if is_queued else Phase.RESETTING)
 
 
-def test_pods_that_wait_for_the_end_of_others_are_not_missing() -> None:
-    _, decision = step(job_set(), pods=[created(0, "Running")], now=seconds_later(30))
-    assert decision.unexplained is None
-    _, decision = step(job_set(), pods=[created(0)], now=seconds_later(30))
-    assert decision.unexplained is not None
+@pytest.mark.parametrize("at", [100, DAY])
+def test_pods_whose_owners_cannot_be_read_are_not_foreign(at: int) -> None:
+    obj, _ = step(queued(running_wrapper("Job")), pods=[RUNNING_POD])
+    again = seconds_later(at + 30)
+    kept, decision = step(obj, pods=[], now=seconds_later(at), reads_owners_at=again)
+    assert condition(kept, PODS_READY)["status"] == "True"
+    assert decision.deadline == again
+    lost, _ = step(obj, pods=[], now=seconds_later(at))
+    assert condition(lost, PODS_READY)["status"] == "False"

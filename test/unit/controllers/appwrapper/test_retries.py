@@ -18,6 +18,7 @@ from cfo.controllers.appwrapper.component_informers import _from_object
 from cfo.controllers.appwrapper.components import (
     ComponentObject,
 )
+from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.pods import Termination, WrapperPod
 from cfo.runtime.objects.kinds import JOB, POD
 from cfo.runtime.objects.unstructured import GVK
@@ -346,3 +347,27 @@ def test_failed_pods_of_a_queued_appwrapper_are_not_ready(is_queued: bool) -> No
     assert condition(obj, PODS_READY)["status"] == ("False" if is_queued else "True")
     again, _ = step(obj, pods=[FAILED_POD, RUNNING_POD], now=seconds_later(120))
     assert condition(again, UNHEALTHY)["status"] == "True"
+    assert condition(again, PODS_READY)["status"] == "True"
+
+
+def test_overdue_appwrapper_is_not_created_again_after_a_reset() -> None:
+    obj = queued(running_wrapper("Job", retryLimit="100", retryPausePeriodDuration="2h"))
+    obj["status"]["phase"] = Phase.RESETTING.value
+    late = seconds_later(DAY - 60)
+    paused, decision = step(obj, objects=[None], pods=[], now=late)
+    assert (phase(paused), decision.deadline) == (Phase.RESETTING, seconds_later(DAY))
+    ended, _ = step(paused, objects=[None], pods=[], now=seconds_later(DAY))
+    assert phase(ended) == Phase.FAILED
+
+
+@pytest.mark.parametrize("knowledge", [PodKnowledge.LISTED, PodKnowledge.OWNERS_UNKNOWN])
+def test_pods_of_which_little_is_known_keep_no_quota_beyond_the_ceiling(
+    knowledge: PodKnowledge,
+) -> None:
+    obj = queued(running_wrapper("Job", "Job", admissionGracePeriodDuration="24h"))
+    unread = [dataclasses.replace(SUCCEEDED_POD, is_read=False, ancestor="c-0")]
+    ended, _ = step(obj, pods=unread, knowledge=knowledge, now=seconds_later(DAY))
+    assert phase(ended) == Phase.FAILED
+    enough = [*unread, dataclasses.replace(RUNNING_POD, is_read=False, ancestor="c-1", uid="p1")]
+    kept, _ = step(obj, pods=enough, knowledge=knowledge, now=seconds_later(DAY))
+    assert phase(kept) == Phase.RUNNING

@@ -462,19 +462,20 @@ def test_operator_marks_the_workloads_that_it_follows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("was_ready", "is_ready", "expected"),
+    ("was_ready", "reason", "is_ready", "expected"),
     [
-        (False, True, ("True", "Started")),
-        (True, False, ("False", "WaitForStart")),
-        (False, False, None),
-        (True, True, None),
+        (False, "WaitForStart", True, ("True", "Started")),
+        (False, "WaitForRecovery", True, ("True", "Recovered")),
+        (True, "Started", False, ("False", "WaitForRecovery")),
+        (False, "WaitForStart", False, None),
+        (True, "Started", True, None),
     ],
 )
 def test_workload_reports_readiness_only_when_it_changes(
-    was_ready: bool, is_ready: bool, expected: tuple[str, str] | None
+    was_ready: bool, reason: str, is_ready: bool, expected: tuple[str, str] | None
 ) -> None:
     owner = wrapper(suspend=False, conditions=(PODS_READY,) if is_ready else ())
-    before = {"type": PODS_READY, "status": str(was_ready), "reason": "Before"}
+    before = {"type": PODS_READY, "status": str(was_ready), "reason": reason}
     status = reported_status(owner, workload(before, admission={}), NOW)
     if expected is None:
         assert status == {}
@@ -488,6 +489,14 @@ def test_released_workload_needs_all_of_its_quota_again() -> None:
     earlier = workload(reserved, reclaimablePods=[{"name": "aw-0", "count": 1}])
     assert released_status(earlier, "Preempted", "", NOW)["reclaimablePods"] is None
     assert "reclaimablePods" not in released_status(workload(reserved), "Preempted", "", NOW)
+
+
+@pytest.mark.parametrize("reason", ["Started", "WaitForRecovery"])
+def test_released_workload_waits_for_the_start_again(reason: str) -> None:
+    reserved = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved"}
+    ready = {"type": PODS_READY, "status": "True", "reason": reason}
+    status = released_status(workload(reserved, ready), "Preempted", "", NOW)
+    assert kinds(status["conditions"])[PODS_READY] == ("False", "WaitForStart")
 
 
 @pytest.mark.parametrize(
