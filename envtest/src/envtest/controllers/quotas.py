@@ -35,13 +35,14 @@ class ResourceQuotas(Controller[NamespacedName]):
         record = self.client.record(QUOTAS, key.namespace, key.name)
         if record is None:
             return
-        objects = [
-            (resource, each.obj())
-            for resource in self.core.store.resources()
-            for each in self.client.records(resource, key.namespace)
-        ]
 
         def change(quota: Object) -> bool:
+            # Of the moment of the write: admission adds to the status as soon as it lets an object pass.
+            objects = [
+                (resource, each.obj())
+                for resource in self.core.store.resources()
+                for each in self.client.records(resource, key.namespace)
+            ]
             hard = (quota.get("spec") or {}).get("hard") or {}
             status = {"hard": dict(hard), "used": used_status(quota, objects)}
             if quota.get("status") == status:
