@@ -114,7 +114,7 @@ def _overdue(observation: WrapperObservation, status: WrapperStatus) -> str:
 def latest_readiness(observation: WrapperObservation, status: WrapperStatus) -> datetime:
     """Return until when the pods must be ready, whatever its user sets, and whichever pods are created and deleted.
 
-    All attempts together keep the quota of a queue. Without a queue, each attempt begins anew.
+    All attempts together keep the quota of a queue. Without a queue, each attempt has that time again.
     """
     start = QUOTA_RESERVED if observation.is_queued else RESOURCES_DEPLOYED
     since = max(status.last_transition(start), status.last_transition(PODS_READY))

@@ -119,7 +119,7 @@ _NO_POD_SPECS: Final = "components contains no podspecs"
 """The Go operator's words."""
 
 _MAX_NAMED: Final = 3
-"""The maximum number of components, and of changed fields of templates, that a message names."""
+"""How many components, and how many changed fields, a message names at most."""
 
 _MAX_DEPTH: Final = 20
 _MAX_KEY: Final = 63

@@ -369,7 +369,7 @@ def test_pods_that_wait_for_others_have_the_warmup_period_each(
 
 
 @pytest.mark.parametrize("is_queued", [False, True])
-def test_attempts_without_a_queue_begin_anew(is_queued: bool) -> None:
+def test_each_attempt_without_a_queue_has_the_whole_time(is_queued: bool) -> None:
     began = DAY + 3600
     obj = queued(stateful_set()) if is_queued else stateful_set()
     for item in obj["status"]["conditions"]:
@@ -383,7 +383,7 @@ def test_attempts_without_a_queue_begin_anew(is_queued: bool) -> None:
 
 
 @pytest.mark.parametrize("at", [100, DAY])
-def test_pods_whose_owners_cannot_be_read_are_not_foreign(at: int) -> None:
+def test_pods_whose_owners_cannot_be_read_may_be_own(at: int) -> None:
     obj, _ = step(queued(running_wrapper("Job")), pods=[RUNNING_POD])
     again = seconds_later(at + 30)
     kept, decision = step(obj, pods=[], now=seconds_later(at), reads_owners_at=again)
