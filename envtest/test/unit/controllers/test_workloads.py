@@ -271,11 +271,10 @@ async def test_stateful_set_updates_pods_down_to_the_partition() -> None:
             found = plane.get(name, PODS)
             return found["spec"]["containers"][0]["image"] if found else ""
 
-        await plane.until(
-            lambda: image("w-1") == "new" and status(plane, STATEFUL_SETS).get("readyReplicas") == 2
-        )
+        await plane.until(lambda: image("w-1") == "new")
+        await plane.until(lambda: status(plane, STATEFUL_SETS).get("updatedReplicas") == 1)
+        await plane.until(lambda: status(plane, STATEFUL_SETS).get("readyReplicas") == 2)
         assert image("w-0") == "i"
-        assert status(plane, STATEFUL_SETS)["updatedReplicas"] == 1
 
 
 def job(**spec: Any) -> Object:
