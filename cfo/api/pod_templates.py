@@ -26,6 +26,10 @@ _POD_LISTS: Final[Mapping[str, Mapping[str, Any]]] = {
 """The same for the lists of a pod."""
 
 
+_RESOURCE_LISTS: Final[Mapping[str, Mapping[str, Any]]] = {"claims": {"name": None}}
+"""The same for the resources of a container or pod: it can use several requests of one claim."""
+
+
 def for_custom_resource(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the spec of a pod as CRDs accept it.
 
@@ -65,14 +69,14 @@ def _unique_items(
     """Return the last item for each key."""
     by_key: dict[tuple[str, ...], Mapping[str, Any]] = {}
     for item in items:
-        key = tuple(str(item.get(field, default)) for field, default in key_fields.items())
+        key = tuple(str(item.get(field) or default) for field, default in key_fields.items())
         by_key[key] = item
     return list(by_key.values())
 
 
 def _with_text_resources(owner: Mapping[str, Any]) -> dict[str, Any]:
     """Return a container, a pod or a volume claim with text in its ``resources``."""
-    resources = dict(owner.get("resources") or {})
+    resources = _with_unique_items(owner.get("resources") or {}, _RESOURCE_LISTS)
     for field in ("requests", "limits"):
         if resources.get(field):
             resources[field] = _texts(resources[field])

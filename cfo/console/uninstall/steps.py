@@ -105,10 +105,12 @@ async def uninstall(
                 await removal.delete(gvk_of(obj), NamespacedName("", name_of(obj)))
     if not removal.has_found:
         report(f"nothing to remove: {NOTHING}")
-    kept = [] if delete_crds else await kept_crds(client, objects, namespace)
-    kept += [*await unguarded(client), *await kept_guardrails(client)]
-    for line in kept:
-        report(f"{'would keep' if dry_run else 'kept'} {line}")
+    kept = "would keep" if dry_run else "kept"
+    if not delete_crds:
+        for line in await kept_crds(client, objects, namespace):
+            report(f"{kept} {line}")
+    for line in [*await unguarded(client), *await kept_guardrails(client)]:
+        report(f"{kept} {line}")
     await removal.conclude()
 
 

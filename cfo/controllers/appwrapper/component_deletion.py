@@ -58,7 +58,7 @@ _LABEL_WAIT: Final = timedelta(minutes=2)
 _OWNER_WAIT: Final = timedelta(minutes=10)
 """How long at most for pods with another owner: own ones, if their owners were deleted before this process started."""
 
-_LEAST_GRACE: Final = timedelta(minutes=10)
+LEAST_GRACE: Final = timedelta(minutes=10)
 """How long pods may take to end even if their AppWrapper has kept its quota for as long as it may; the default."""
 
 _COLLECTION: Final = timedelta(seconds=10)
@@ -79,7 +79,7 @@ def _forced_from(
     """Return from when on a deletion that ``began`` at a time deletes pods by force."""
     grace = forceful_grace(observation)
     limited = limited_by_readiness(observation, status, began + grace)
-    return observation.limited(max(limited, began + min(grace, _LEAST_GRACE)))
+    return observation.limited(max(limited, began + min(grace, LEAST_GRACE)))
 
 
 def must_delete(wrapper: Object, status: WrapperStatus) -> bool:

@@ -25,7 +25,9 @@ from cfo.api.appwrapper.names import (
     APPWRAPPER,
     APPWRAPPER_LABEL,
     APPWRAPPER_UID_LABEL,
+    PODS_READY,
     QUOTA_FINALIZER,
+    QUOTA_RESERVED,
     has_quota,
     workload_name,
 )
@@ -34,6 +36,7 @@ from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.appwrapper.active_pods import ActivePods
 from cfo.controllers.appwrapper.component_deletion import (
     LAST_CREATION,
+    LEAST_GRACE,
     forced_deletions,
     forced_event,
     holds_after_grace,
@@ -41,6 +44,7 @@ from cfo.controllers.appwrapper.component_deletion import (
 from cfo.controllers.appwrapper.deletions import DELETIONS_PER_STEP, delete_objects
 from cfo.controllers.appwrapper.namespace_pods import NamespacePods, listed_pod
 from cfo.controllers.appwrapper.pods import time_or_none
+from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.workload import (
     evicted_at,
     holds_quota,
@@ -63,6 +67,7 @@ from cfo.runtime import (
     Result,
     annotations_of,
     controller_of,
+    find_condition,
     gvk_of,
     has_finalizer,
     is_deleting,
@@ -239,7 +244,7 @@ class ReservationReconciler:
         )
         own = [each.pod for each in pods.own_pods(ancestors) if each.pod.uid not in pods.succeeded]
         settings = Settings.of(workload, self._fault_tolerance)
-        grace = settings.forceful_deletion_grace
+        grace = _grace_of(workload, settings)
         ends_at = _release_began_at(workload) + grace
         if self._clock.now() >= ends_at:
             return await self._force_deletion(workload, waiting, own, grace)
@@ -363,6 +368,24 @@ def _wrapper_name(workload: Mapping[str, Any]) -> str:
 def _deleted_at(workload: Mapping[str, Any]) -> datetime:
     """Return when the deletion of a Workload that is being deleted began."""
     return parse_time(workload["metadata"]["deletionTimestamp"])
+
+
+def _grace_of(workload: Mapping[str, Any], settings: Settings) -> timedelta:
+    """Return how long pods may take to end, as for an AppWrapper that is deleted before its Workload.
+
+    If they are not ready, this ends with the time for which quota is kept without ready pods.
+    """
+    grace = settings.forceful_deletion_grace
+    conditions = (workload.get("status") or {}).get("conditions")
+    if is_true(conditions, PODS_READY):
+        return grace
+    known = [find_condition(conditions, kind) or {} for kind in (QUOTA_RESERVED, PODS_READY)]
+    times = [time_or_none(condition.get("lastTransitionTime") or "") for condition in known]
+    since = max((time for time in times if time is not None), default=None)
+    if since is None:
+        return grace
+    rest = since + settings.grace_period_ceiling - _release_began_at(workload)
+    return min(grace, max(rest, LEAST_GRACE))
 
 
 def _release_began_at(workload: Mapping[str, Any]) -> datetime:

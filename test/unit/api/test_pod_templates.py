@@ -48,9 +48,11 @@ def test_the_last_of_several_items_with_the_same_key_is_kept() -> None:
         ],
         "ports": [
             {"containerPort": 80},
+            {"containerPort": 80, "protocol": None},
             {"containerPort": 80, "protocol": "TCP", "name": "http"},
             {"containerPort": 80, "protocol": "UDP"},
         ],
+        "resources": {"claims": [{"name": "x", "request": "a"}, {"name": "x", "request": "b"}]},
     }
     spec = {
         "containers": [container],
@@ -67,6 +69,7 @@ def test_the_last_of_several_items_with_the_same_key_is_kept() -> None:
     for field in ("containers", "initContainers"):
         (unique,) = found[field]
         assert sorted(item["value"] for item in unique["env"]) == ["2", "3"]
-        assert unique["ports"] == container["ports"][1:]
+        assert unique["ports"] == container["ports"][2:]
+        assert unique["resources"] == {"claims": [{"name": "x", "request": "b"}]}
     assert found["hostAliases"] == [{"ip": "10.0.0.1", "hostnames": ["b"]}]
     assert found["imagePullSecrets"] == [{"name": ""}, {"name": "pull"}]

@@ -383,7 +383,7 @@ def test_each_attempt_without_a_queue_has_the_whole_time(is_queued: bool) -> Non
 
 
 @pytest.mark.parametrize("at", [100, DAY])
-def test_pods_whose_owners_cannot_be_read_may_be_own(at: int) -> None:
+def test_readiness_is_kept_while_owners_cannot_be_read(at: int) -> None:
     obj, _ = step(queued(running_wrapper("Job")), pods=[RUNNING_POD])
     again = seconds_later(at + 30)
     kept, decision = step(obj, pods=[], now=seconds_later(at), reads_owners_at=again)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import AsyncMock, Mock
@@ -17,11 +18,13 @@ from cfo.api.appwrapper.names import (
     workload_name,
 )
 from cfo.config.appwrapper import FaultToleranceConfiguration
+from cfo.config.appwrapper_settings import FORCEFUL_DELETION, Settings
 from cfo.controllers.appwrapper.namespace_pods import NamespacePods
 from cfo.controllers.appwrapper.reservations import (
     ReservationReconciler,
     Reservations,
     _concerns,
+    _grace_of,
 )
 from cfo.runtime import Client, Entry, Event, NamespacedName, Object, key_of
 from cfo.runtime.cache.entry import EntryDecoder
@@ -151,3 +154,28 @@ def test_workload_that_is_left_out_is_reconciled_when_it_is_being_deleted(
         EventType.DELETED, old.key, old, None, final_state_unknown=is_unknown, left_out=left_out
     )
     assert _concerns(event) is expected
+
+
+@pytest.mark.parametrize(
+    ("ready", "hours_with_quota", "minutes"),
+    [
+        ("True", 100, 24 * 60),
+        ("False", 1, 23 * 60),
+        ("False", 23.9, 10),
+        ("False", 100, 10),
+        (None, 20, 4 * 60),
+    ],
+)
+def test_pods_that_are_not_ready_keep_a_reservation_up_to_the_ceiling(
+    ready: str | None, hours_with_quota: float, minutes: float
+) -> None:
+    deleted = datetime(2026, 1, 1, tzinfo=UTC)
+    since = (deleted - timedelta(hours=hours_with_quota)).isoformat()
+    conditions = [{"type": "QuotaReserved", "status": "True", "lastTransitionTime": since}]
+    if ready is not None:
+        conditions.append({"type": "PodsReady", "status": ready, "lastTransitionTime": since})
+    obj = workload("w")
+    obj["status"]["conditions"] = conditions
+    obj["metadata"]["annotations"][FORCEFUL_DELETION] = "24h"
+    settings = Settings.of(obj, FaultToleranceConfiguration())
+    assert _grace_of(obj, settings) == timedelta(minutes=minutes)
