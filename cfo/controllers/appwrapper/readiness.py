@@ -124,9 +124,7 @@ def follow_readiness(
     """
     status = decision.status
     readiness = _readiness_of(observation, counts, unfinished)
-    if not observation.is_queued or _may_be_ready(
-        observation, decision, counts, readiness.expected
-    ):
+    if not observation.is_queued or _may_be_ready(observation, status, counts, readiness.expected):
         return
     if readiness.is_complete:
         _report_readiness(observation, decision, counts)

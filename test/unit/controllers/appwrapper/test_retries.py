@@ -371,3 +371,13 @@ def test_pods_of_which_little_is_known_keep_no_quota_beyond_the_ceiling(
     enough = [*unread, dataclasses.replace(RUNNING_POD, is_read=False, ancestor="c-1", uid="p1")]
     kept, _ = step(obj, pods=enough, knowledge=knowledge, now=seconds_later(DAY))
     assert phase(kept) == Phase.RUNNING
+
+
+def test_failed_pods_leave_readiness_as_it_is_while_owners_are_unknown() -> None:
+    obj, _ = step(
+        queued(running_wrapper("Job", failureGracePeriodDuration="1h")), pods=[RUNNING_POD]
+    )
+    again = seconds_later(90)
+    unknown, _ = step(obj, pods=[FAILED_POD], now=seconds_later(60), reads_owners_at=again)
+    assert condition(unknown, UNHEALTHY)["reason"] == "FoundFailedPods"
+    assert condition(unknown, PODS_READY)["status"] == "True"
