@@ -32,7 +32,8 @@ class LoopbackClient:
     """Reads the store and writes through the request pipeline, as a service account of ``kube-system``.
 
     ``account`` is the name of the service account, which has all permissions; ``manager`` is the field manager of its
-    writes. Each write first lets requests through: a controller that creates thousands of pods must not delay them.
+    writes. Requests are let through after each write, because a controller that creates thousands of pods must not delay
+    them, but not before it: what it writes can depend on what it has read.
     """
 
     def __init__(self, core: Core, account: str, manager: str = "kube-controller-manager") -> None:
@@ -95,7 +96,6 @@ class LoopbackClient:
 
     async def create(self, resource: GroupResource, obj: Object) -> Object | None:
         """Create an object; return ``None`` if one of that name exists. Raises StatusError for other errors."""
-        await asyncio.sleep(0)
         info = self._require_info(resource)
         metadata = obj["metadata"]
         obj.setdefault("apiVersion", info.api_version)
@@ -110,6 +110,8 @@ class LoopbackClient:
             if error.reason == "AlreadyExists":
                 return None
             raise
+        finally:
+            await asyncio.sleep(0)
 
     async def modify(
         self,
@@ -126,7 +128,6 @@ class LoopbackClient:
         Returns ``None`` if the object does not exist, or if the object of this name has another uid than ``uid``.
         Raises StatusError if the API server rejects the write.
         """
-        await asyncio.sleep(0)
         info = self._require_info(resource)
         ctx = self._context(info, "update", namespace, name, subresource)
         tracker = self.core.trackers.of(info, subresource)
@@ -156,6 +157,8 @@ class LoopbackClient:
             if error.code == 404:
                 return None
             raise
+        finally:
+            await asyncio.sleep(0)
         return obj
 
     async def delete(
@@ -169,7 +172,6 @@ class LoopbackClient:
         grace_period: int | None = None,
     ) -> bool:
         """Request the deletion of an object; return whether there was one. Raises StatusError if it is rejected."""
-        await asyncio.sleep(0)
         info = self._require_info(resource)
         ctx = self._context(info, "delete", namespace, name)
         document: Object = {}
@@ -187,6 +189,8 @@ class LoopbackClient:
             if error.code == 404 or (error.code == 409 and uid):
                 return False
             raise
+        finally:
+            await asyncio.sleep(0)
         return True
 
     async def put(self, obj: Object) -> None:
