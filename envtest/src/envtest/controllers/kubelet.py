@@ -21,6 +21,7 @@ from envtest.controllers.controller import Controller
 from envtest.controllers.node_index import NodeIndex
 from envtest.controllers.pod_failures import obvious_behavior
 from envtest.controllers.pod_state import PODS, address_number, is_finished
+from envtest.controllers.waiting_events import report_waiting
 from envtest.simulation.ephemeral_containers import ended_ephemeral_statuses, ephemeral_statuses
 from envtest.simulation.fit import NO_FREE_PORTS, Usage, conflicts, demand_of
 from envtest.simulation.node_state import internal_address
@@ -166,7 +167,9 @@ class Kubelets(Controller[NamespacedName]):
         elif state.status["phase"] in ("Succeeded", "Failed"):
             changes["ephemeralContainerStatuses"] = ended_ephemeral_statuses(pod, self.client.now())
         await self._write(pod, changes)
-        await self._report(pod, changes)
+        await report_waiting(self.events, pod, changes)
+        if changes.get("reason") == "Evicted":
+            await self.events.warning(pod, "Evicted", changes["message"])
         scenario.touch(key.namespace, key.name)
         return min(
             (each for each in (state.next_change, remaining) if each is not None), default=None
@@ -194,28 +197,6 @@ class Kubelets(Controller[NamespacedName]):
             pod, {"phase": "Failed", "reason": reason, "message": text, "conditions": []}
         )
         await self.events.warning(pod, reason, message)
-
-    async def _report(self, pod: Object, changes: dict[str, Any]) -> None:
-        """Record an Event about each container that has begun to wait because of a failure, and about an eviction."""
-        before = _waiting_reasons(pod.get("status") or {})
-        for (name, reason), message in _waiting_reasons(changes).items():
-            if (name, reason) in before:
-                continue
-            if reason == "CrashLoopBackOff":
-                where = message.partition(" pod=")[2]
-                text = f"Back-off restarting failed container {name} in pod {where}"
-                await self.events.warning(pod, "BackOff", text)
-            elif reason in (
-                "ErrImagePull",
-                "ErrImageNeverPull",
-                "InvalidImageName",
-                "ImageInspectError",
-            ):
-                await self.events.warning(pod, "Failed", f"Error: {reason}: {message}")
-            elif reason == "ImagePullBackOff":
-                await self.events.normal(pod, "BackOff", message.partition(": ErrImagePull")[0])
-        if changes.get("reason") == "Evicted":
-            await self.events.warning(pod, "Evicted", changes["message"])
 
     def _addresses_of(self, pod: Object, node: str) -> dict[str, Any]:
         host = self._host.get(node, "")
@@ -298,14 +279,3 @@ def _replace_condition(
         if isinstance(existing, dict) and name not in condition:
             existing.pop(name, None)
     set_condition(conditions, dict(condition), now=now)
-
-
-def _waiting_reasons(status: dict[str, Any]) -> dict[tuple[str, str], str]:
-    """Return the messages of the containers that wait, by name and reason."""
-    found = {}
-    for kind in ("initContainerStatuses", "containerStatuses"):
-        for each in status.get(kind) or ():
-            waiting = (each.get("state") or {}).get("waiting") or {}
-            if waiting:
-                found[each["name"], waiting.get("reason", "")] = waiting.get("message", "")
-    return found

@@ -47,6 +47,7 @@ class ImageProblem(NamedTuple):
     """Why the image of a container cannot be pulled, with the words of the kubelet."""
 
     container: str
+    image: str
     reason: str
     message: str
 
@@ -67,11 +68,11 @@ def image_problem(pod: Object) -> ImageProblem | None:
                 f'Failed to apply default image tag "{image}": '
                 "couldn't parse image name: invalid reference format"
             )
-            return ImageProblem(container["name"], "InvalidImageName", message)
+            return ImageProblem(container["name"], image, "InvalidImageName", message)
         registry = image.partition("/")[0].partition(":")[0]
         if _ABSENT.search(image) or registry.endswith(_INVALID_REGISTRY):
             message = f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": not found'
-            return ImageProblem(container["name"], "ErrImagePull", message)
+            return ImageProblem(container["name"], image, "ErrImagePull", message)
     return None
 
 

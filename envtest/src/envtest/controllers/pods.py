@@ -44,6 +44,7 @@ from envtest.controllers.pod_failures import (
     insufficient_resources,
 )
 from envtest.controllers.pod_state import PODS, address_number, is_finished, phase
+from envtest.controllers.waiting_events import report_waiting
 from envtest.simulation.ephemeral_containers import ended_ephemeral_statuses, ephemeral_statuses
 from envtest.simulation.node_state import NODE_INFO
 from envtest.storage import Change
@@ -84,6 +85,7 @@ class PodRunner(Controller[NamespacedName]):
     """Reconciles pods as described in the module's docstring."""
 
     account = "envtest-kubelet"
+    component = "kubelet"
     manager = "kubelet"
 
     def __init__(self, core: Core) -> None:
@@ -244,7 +246,7 @@ class PodRunner(Controller[NamespacedName]):
             remaining = _BACKOFF_AFTER - elapsed
             if remaining <= 0:
                 reason = "ImagePullBackOff"
-                message = f"Back-off pulling image: ErrImagePull: {message}"
+                message = f'Back-off pulling image "{problem.image}": ErrImagePull: {message}'
                 remaining = None
         waiting = {"waiting": {"reason": reason, "message": message}}
         now, status = self.client.now(), pod.get("status") or {}
@@ -274,7 +276,9 @@ class PodRunner(Controller[NamespacedName]):
             "initContainerStatuses": init_statuses or None,
         }
         statuses["startTime"] = status.get("startTime") or now
-        await self._write_status(pod, {**_scheduled_status(), **statuses})
+        changes = {**_scheduled_status(), **statuses}
+        await self._write_status(pod, changes)
+        await report_waiting(self.events, pod, changes)
         return remaining
 
     async def _stop(self, pod: Object, now: datetime) -> float | None:

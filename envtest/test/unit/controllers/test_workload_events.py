@@ -264,3 +264,15 @@ async def test_controllers_write_nothing_at_rest() -> None:
         before = plane.core.store.revision
         await plane.core.clock.advance(600)
         assert plane.core.store.revision == before
+
+
+async def test_image_that_cannot_be_pulled_is_reported_as_the_kubelet_does() -> None:
+    async with headless_plane("pods") as plane:
+        spec = {"containers": [{"name": "c", "image": "i:not-found"}]}
+        await plane.create("p", resource=PODS, spec=spec)
+        await plane.until(lambda: events(plane, "Pod"))
+        ((reason, message),) = events(plane, "Pod")
+        assert (reason, message.partition(": failed")[0]) == ("Failed", "Error: ErrImagePull")
+        await plane.core.clock.advance(11)
+        await plane.until(lambda: len(events(plane, "Pod")) == 2)
+        assert ("BackOff", 'Back-off pulling image "i:not-found"') in events(plane, "Pod")
