@@ -206,8 +206,10 @@ async def _watch(session: Session, namespace: str | None, name: str) -> None:
     if can_replace_text():
         notes = partial(_notes, session, namespace)
         await replace_table(session.overview, namespace=namespace, name=name, notes=notes)
-    else:
-        await print_changes(session.overview, name=name)
+        return
+    for line in _notes(session, namespace):
+        echo(line, err=True)
+    await print_changes(session.overview, name=name)
 
 
 def _report(

@@ -390,10 +390,11 @@ def _start_problems(
     """Yield why pods do not start: what the pods say, or else the condition of the object that was launched.
 
     ``shown`` are the other problems, which can have the same cause. After the end, only failed pods of an object that
-    has failed still say something about it.
+    has failed still say something about it, unless its exit code does.
     """
     is_finished = is_true(conditions, JobState.FINISHED)
-    if is_finished and is_true(conditions, SUCCEEDED):
+    has_result = is_true(conditions, SUCCEEDED) or bool(number(path(obj, "status", "exitCode")))
+    if is_finished and has_result:
         return
     pods_ready = condition_of(conditions, PODS_READY)
     found: list[Problem] = []

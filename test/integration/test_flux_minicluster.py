@@ -189,7 +189,8 @@ async def test_size_follows_the_scale_subresource_within_its_limits(env: FluxEnv
         for asked, size in ((4, 4), (9, 4), (1, 1), (3, 3), (0, 3)):
             await scale(env, asked)
             await eventually(lambda size=size: has_size(size), f"{size} pods")
-        assert "spec.size: 9" in await env.wait_for_event("SizeOutOfRange", "was set to 4")
+        message = await env.wait_for_event("SizeOutOfRange", "was set to 4")
+        assert "spec.size: 9: must be at least 1 and at most 4," in message
         assert await env.wait_for_event("Scaled", "from 2 to 4 pods")
         assert (
             "-Sbroker.quorum=3"

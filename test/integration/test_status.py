@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.raycluster.names import ROUTE
 from cfo.cli import cli
+from cfo.console import status_command
 from cfo.features import all_views
 from cfo.runtime import (
     GVK,
@@ -151,7 +152,9 @@ async def status(
 
 
 @pytest.mark.usefixtures("_restore_logs")
-async def test_status_shows_what_the_user_is_allowed_to_read(tmp_path: Path) -> None:
+async def test_status_shows_what_the_user_is_allowed_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with start_environment(RAY_CLUSTER_CRD, APPWRAPPER_CRD) as env:
         await create_objects(env)
 
@@ -182,6 +185,13 @@ async def test_status_shows_what_the_user_is_allowed_to_read(tmp_path: Path) -> 
         assert ", pods;" in line
         assert "secrets" not in line  # no one should have this permission only for a status
         assert "not installed: FluxSetup, FluxJob, MiniCluster, InferenceStack" in own.stderr
+
+        async def print_nothing(overview: Overview, *, name: str) -> None:
+            """End instead of following changes."""
+
+        monkeypatch.setattr(status_command, "print_changes", print_nothing)
+        watched = await status(env.plane, tmp_path, "-n", "ns", "--watch", token=tenant)
+        assert watched.stderr == own.stderr
 
         detail = await status(env.plane, tmp_path, "-n", "ns", "raycluster/rc", token=tenant)
         assert detail.exit_code == 0

@@ -121,7 +121,10 @@ def _copied_group(group: Object) -> Object:
 
 
 def _set_version(cluster: Object, old: Object | None, version: str) -> Iterator[str]:
-    """Set the version annotation of a new RayCluster; restore it in an old one, whose child names depend on it."""
+    """Set the version annotation of a new RayCluster; restore it in an old one, whose child names depend on it.
+
+    A manifest without it, with which ``kubectl replace`` removes it, is no reason for a warning.
+    """
     annotations = annotations_of(cluster)
     current = annotations.get(VERSION_ANNOTATION)
     wanted = version if old is None else annotations_of(old).get(VERSION_ANNOTATION)
@@ -129,7 +132,7 @@ def _set_version(cluster: Object, old: Object | None, version: str) -> Iterator[
         return
     field = f"metadata.annotations[{VERSION_ANNOTATION}]"
     rule = f"{field}: the operator sets this annotation when a RayCluster is created"
-    if old is not None:
+    if current is not None and old is not None:
         yield f"{rule}; it is immutable, so the change was reverted"
     elif current is not None:
         yield f"{rule}; the value {current!r} was replaced"

@@ -198,7 +198,7 @@ class MiniClusterReconciler:
         job = known
         size = limited_size(cluster, job)
         if size != size_of(cluster.get("spec") or {}) and end_condition(job) is None:
-            await self._put_size_back(cluster, size)
+            await self._put_size_back(cluster, size, maximum_size(cluster, job))
             return Result()  # the change of the MiniCluster is the next event
         errors = validate_minicluster(cluster)
         writes = MiniClusterWrites(self.client, self.events, cluster)
@@ -318,7 +318,7 @@ class MiniClusterReconciler:
             keep=job is not None and is_outdated(job, cluster),
         )
 
-    async def _put_size_back(self, cluster: Object, size: int) -> None:
+    async def _put_size_back(self, cluster: Object, size: int, maximum: int) -> None:
         asked = size_of(cluster["spec"])
         # Other changes of the MiniCluster must not prevent it.
         patch = [
@@ -332,8 +332,8 @@ class MiniClusterReconciler:
             cluster,
             "Warning",
             "SizeOutOfRange",
-            f"spec.size: {asked}: must be at least 1 and at most the maximum size of this MiniCluster. It was set to "
-            f"{size}.",
+            f"spec.size: {asked}: must be at least 1 and at most {maximum}, the maximum size of this MiniCluster. It "
+            f"was set to {size}.",
         )
 
     async def _label_pods(self, cluster: Object, job: Object) -> bool:

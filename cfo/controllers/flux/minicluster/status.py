@@ -226,13 +226,20 @@ def notices(cluster: Object, status: Mapping[str, Any]) -> list[tuple[EventType,
     return found
 
 
+def _cause_of_end(end: Mapping[str, Any]) -> str:
+    """Return why the Job has ended, according to its condition ``end``."""
+    if end.get("reason") == "SuccessPolicy":
+        # Its message is about the rules of spec.successPolicy, which users do not write.
+        return "the pod of the lead broker has succeeded"
+    return str(end.get("message") or end.get("reason") or end.get("type"))
+
+
 def _states(cluster: Object, observed: Observed) -> dict[str, str]:
     """Return the states that are true, each with a message; without a message its type is the message."""
     job = observed.job
     end = end_condition(job)
     if end is not None:
-        cause = end.get("message") or end.get("reason") or end.get("type")
-        return {JobState.FINISHED: f"The Job has ended: {cause}"}
+        return {JobState.FINISHED: f"The Job has ended: {_cause_of_end(end)}"}
     if job is None and is_finished(cluster):
         return {JobState.FINISHED: message_of(cluster, JobState.FINISHED)}
     if job is None:  # it is created after all other objects

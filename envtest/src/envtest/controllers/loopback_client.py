@@ -32,8 +32,8 @@ class LoopbackClient:
     """Reads the store and writes through the request pipeline, as a service account of ``kube-system``.
 
     ``account`` is the name of the service account, which has all permissions; ``manager`` is the field manager of its
-    writes. Requests are let through after each write, because a controller that creates thousands of pods must not delay
-    them, but not before it: what it writes can depend on what it has read.
+    writes. Requests are let through after each write, because a controller that creates thousands of pods must not
+    delay them, but not before it: what it writes can depend on what it has read.
     """
 
     def __init__(self, core: Core, account: str, manager: str = "kube-controller-manager") -> None:

@@ -327,6 +327,14 @@ def test_hash_covers_what_a_job_cannot_follow() -> None:
         assert spec_hash({"spec": {**base["spec"], **change}}) != spec_hash(base)
 
 
+def test_end_by_the_success_policy_is_the_success_of_the_lead_broker() -> None:
+    cluster, job = stored(mini_cluster(), **ended("Complete", "SuccessPolicy"))
+    status = written(cluster, Observed(job=job))["status"]
+    finished = find_condition(status["conditions"], "JobFinished")
+    assert finished is not None
+    assert finished["message"] == "The Job has ended: the pod of the lead broker has succeeded"
+
+
 def test_size_of_a_minicluster_that_has_ended_has_no_effect() -> None:
     cluster, job = stored(mini_cluster(), **ended("Complete"))
     assert ignored_changes(job, cluster) == ""
