@@ -717,7 +717,8 @@ async def run(
                 webhook = webhook_options(settings, namespace, webhook_url, election)
                 webhook = replace(webhook, is_only=is_only)
             checked = webhook
-            if is_only and not _is_additional(parsed.configuration):
+            reconciles_rays = parsed.configuration.kuberay.enabled
+            if is_only and reconciles_rays and not _is_additional(parsed.configuration):
                 # Also if this operator does not serve or manage them: they show the operator that does.
                 configured = parsed.configuration.webhook
                 checked = webhook_options(configured, namespace, webhook_url, election)

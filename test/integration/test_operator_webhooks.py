@@ -243,7 +243,7 @@ async def test_invalid_webhook_url_is_reported_in_one_line_with_code_2(tmp_path:
     (line,) = operator.output.splitlines()
     assert json.loads(line)["error"] == (
         "--webhook-url: 'http://host:1': must be https://HOST:PORT, where HOST is a name or IP address that the "
-        "API server can reach"
+        "API server can reach, and PORT is 1 to 65535"
     )
 
 
