@@ -246,11 +246,9 @@ def desired_object(
     metadata |= {"namespace": namespace, "name": component.key.name}
     metadata.pop("generateName", None)
     inject(obj, component.pod_sets, infos, name_of(wrapper), config)
-    others = elements(metadata.get("ownerReferences"))
-    metadata["ownerReferences"] = [
-        *(other for other in others if isinstance(other, dict)),
-        owner_reference(wrapper, block_owner_deletion=True),
-    ]
+    references = elements(metadata.get("ownerReferences"))
+    others = [reference for reference in references if isinstance(reference, dict)]
+    metadata["ownerReferences"] = [*others, owner_reference(wrapper, block_owner_deletion=True)]
     return obj
 
 
