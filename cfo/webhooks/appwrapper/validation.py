@@ -121,6 +121,9 @@ _NO_POD_SPECS: Final = "components contains no podspecs"
 _MAX_NAMED: Final = 3
 """How many components, and how many changed fields, a message names at most."""
 
+_MAX_COMPARED: Final = 1000
+"""Of objects and lists with more fields, no field is named that differs: that takes a microsecond for each."""
+
 _MAX_DEPTH: Final = 20
 _MAX_KEY: Final = 63
 """The depth and the longest key to which the path of a changed field is determined."""
@@ -580,8 +583,13 @@ def template_change_warnings(old: Object, new: Object) -> list[str]:
 
 
 def _changed_field(path: Path, old: Any, new: Any) -> Path:
-    """Return the path of the first field in which ``old`` and ``new``, which differ, do so."""
+    """Return the path of the first field in which ``old`` and ``new``, which differ, do so.
+
+    Or that of a field around it, if that has too many others.
+    """
     for _ in range(_MAX_DEPTH):
+        if _has_many_fields(old) or _has_many_fields(new):
+            return path
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             name = next(each for each in sorted({*old, *new}) if _differs(each, old, new))
             if len(name) > _MAX_KEY or not name.isprintable():
@@ -598,6 +606,10 @@ def _changed_field(path: Path, old: Any, new: Any) -> Path:
         else:
             break
     return path
+
+
+def _has_many_fields(value: Any) -> bool:
+    return isinstance(value, Mapping | list) and len(value) > _MAX_COMPARED
 
 
 def _differs(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

@@ -312,6 +312,16 @@ class TestUpdate:
             "templates differ first in spec.components[1].template.metadata.labels[example.com/a]"
         ]
 
+    @pytest.mark.parametrize(("fields", "named"), [(1000, ".field7"), (1001, "")])
+    def test_warning_names_no_field_among_too_many(self, fields: int, named: str) -> None:
+        old, components = self.copy_of_old()
+        components[0]["template"]["spec"] = {f"field{number}": 0 for number in range(fields)}
+        new = copy.deepcopy(old)
+        new["spec"]["components"][0]["template"]["spec"]["field7"] = 1
+        assert template_change_warnings(old, new) == [
+            f"templates differ first in spec.components[0].template.spec{named}"
+        ]
+
     def test_queue_fields_are_mutable(self) -> None:
         new, components = self.copy_of_old()
         components[0]["podSetInfos"] = [{"nodeSelector": {"a": "b"}}]
