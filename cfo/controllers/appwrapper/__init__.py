@@ -25,6 +25,7 @@ from cfo.controllers import local_queues
 from cfo.controllers.appwrapper import kueue, reconciler, reservations, slack_queue
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
 from cfo.controllers.appwrapper.namespace_pods import NamespacePods
+from cfo.controllers.appwrapper.owners import OwnerReads
 from cfo.controllers.appwrapper.pods import add_indexes
 from cfo.controllers.availability import when_first_available
 from cfo.runtime import GVK, POD, Manager
@@ -74,12 +75,13 @@ def _when_appwrappers(
         components = ComponentInformers(manager, client)
         pods = manager.cache.informer(POD, label_selector=APPWRAPPER_LABEL)
         add_indexes(pods)
-        namespaces = NamespacePods(client, manager.clock, pods.reader)
+        owners = OwnerReads(client, manager.clock)
+        namespaces = NamespacePods(client, manager.clock, pods.reader, owners)
         queueing = None
         kept = None
         if workload is not None:
             queueing = kueue.setup(manager, workload)
             kept = reservations.setup(manager, client, workload, config.fault_tolerance, namespaces)
-        reconciler.setup(manager, config, components, pods, namespaces, queueing, kept)
+        reconciler.setup(manager, config, components, pods, namespaces, owners, queueing, kept)
 
     manager.when_available(APPWRAPPER, start, hint="install the CRDs of the operator")

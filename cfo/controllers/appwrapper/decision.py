@@ -31,7 +31,8 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     label descend, as far as they are known. ``refusal``: why missing pods cannot be created, if that was asked for and
     is known. ``unused_until``: until when it may keep quota that its pods do not request; ``None`` if they do, or if
     that is not known. ``reads_owners_at``: when owners of pods are read again that could not be read; ``None`` if there
-    are none.
+    are none. ``owners_unknown_since``: since when owners of pods are not known; ``None`` if they are.
+    ``unproven_since``: since when not enough is known to tell whether it is ready; ``None`` if enough was.
     """
 
     wrapper: Object
@@ -52,6 +53,8 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     refusal: PodFailure | None = None
     unused_until: datetime | None = None
     reads_owners_at: datetime | None = None
+    owners_unknown_since: datetime | None = None
+    unproven_since: datetime | None = None
 
     @property
     def suspended(self) -> bool:
@@ -94,6 +97,7 @@ class WrapperDecision(msgspec.Struct, kw_only=True):
 
     With ``create`` the missing components are created first, and their result determines the remaining actions.
     ``others`` are deletions of objects that users created, of any kind.
+    ``is_unproven``: not enough is known to tell whether it is ready; ``None`` if that was not examined.
     ``deadline``: when to reconcile again even if nothing changes. ``unexplained``: a component that lacks pods; the
     decision is made again once it is known whether they are refused.
     """
@@ -105,6 +109,7 @@ class WrapperDecision(msgspec.Struct, kw_only=True):
     deletions: list[Deletion] = msgspec.field(default_factory=list)
     others: Sequence[Deletion] = ()
     events: list[PendingEvent] = msgspec.field(default_factory=list)
+    is_unproven: bool | None = None
     deadline: datetime | None = None
     unexplained: Component | None = None
 

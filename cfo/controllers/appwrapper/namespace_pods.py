@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -27,20 +26,16 @@ from cfo.controllers.appwrapper.active_pods import (
     LineageEnd,
     Owner,
 )
-from cfo.controllers.appwrapper.owners import MAX_DEPTH, read_owner
+from cfo.controllers.appwrapper.owners import MAX_DEPTH, ForeignOwner, OwnerReads, OwnerUnknown
 from cfo.controllers.appwrapper.pods import WrapperPod, compact, pod_of_object
 from cfo.controllers.pod_lists import SUCCEEDED, PodMeta, list_pods, list_pods_that_can_run
 from cfo.runtime import (
     GVK,
     POD,
-    APIError,
     Client,
     Clock,
-    DiscoveryIncomplete,
     NamespacedName,
     Reader,
-    TransportError,
-    UnknownKind,
     controller_of,
     uid_of,
 )
@@ -64,8 +59,8 @@ MAX_OWNERS: Final = 200
 MAX_PODS: Final = 200
 """How many pods that the cache lacks are read for one list."""
 
-_MAX_KEPT: Final = 1000
-"""How many pods of a namespace that were read are kept."""
+_MAX_KEPT: Final = 5000
+"""How many pods of a namespace that were read are kept: 1.5 kB each."""
 
 _MIN_KEPT: Final = 8
 """How many pods of each AppWrapper are kept nevertheless, because one can prove that the quota is requested."""
@@ -119,14 +114,15 @@ class _Namespace(msgspec.Struct):
 
 
 class NamespacePods:
-    """Lists the pods of namespaces that ``labelled``, the cached pods, lacks.
+    """Lists the pods of namespaces that ``labelled``, the cached pods, lacks, and reads their owners with ``owners``.
 
     All that wait in a namespace at the same time share one list. Users can let many AppWrappers end in a namespace with
     many pods, so its lists take at most a tenth of the time.
     """
 
-    def __init__(self, client: Client, clock: Clock, labelled: Reader) -> None:
+    def __init__(self, client: Client, clock: Clock, labelled: Reader, owners: OwnerReads) -> None:
         self._client = client
+        self._owners = owners
         self._labelled = labelled
         self._clock = clock
         self._namespaces: dict[str, _Namespace] = {}
@@ -323,13 +319,11 @@ class NamespacePods:
             owners.append(Owner(gvk, name, uid))
             is_wrapper = (gvk.group, gvk.kind) == (APPWRAPPER.group, APPWRAPPER.kind)
             try:
-                obj = await read_owner(self._client, gvk, NamespacedName(namespace, name), uid)
-            except (UnknownKind, ValueError):
+                obj = await self._owners.read(gvk, NamespacedName(namespace, name), uid)
+            except ForeignOwner:
                 break
-            except (APIError, TransportError, DiscoveryIncomplete) as error:
-                if not isinstance(error, APIError) or error.code >= HTTPStatus.TOO_MANY_REQUESTS:
-                    return None
-                break
+            except OwnerUnknown:
+                return None
             if is_wrapper:
                 end = LineageEnd.LOST_WRAPPER if obj is None else LineageEnd.WRAPPER
                 break

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
-from http import HTTPStatus
+from datetime import datetime
 from typing import Any, Final
 
 import anyio
@@ -28,10 +27,14 @@ from cfo.controllers.appwrapper.components import (
     components_of,
     recorded_uids,
 )
-from cfo.controllers.appwrapper.decision import Deletion, WrapperObservation
+from cfo.controllers.appwrapper.decision import (
+    Deletion,
+    WrapperDecision,
+    WrapperObservation,
+)
 from cfo.controllers.appwrapper.namespace_pods import listed_pod
 from cfo.controllers.appwrapper.nodes import NodeHealth
-from cfo.controllers.appwrapper.owners import MAX_DEPTH, read_owner
+from cfo.controllers.appwrapper.owners import MAX_DEPTH, ForeignOwner, OwnerReads, OwnerUnknown
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge, knowledge_of_pods
 from cfo.controllers.appwrapper.pods import (
     WRAPPERS,
@@ -48,16 +51,12 @@ from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime import (
     GVK,
     POD,
-    APIError,
-    Client,
     Clock,
-    DiscoveryIncomplete,
     Entry,
     Forbidden,
     NamespacedName,
     Object,
     Reader,
-    TransportError,
     UnknownKind,
     controller_of,
     is_deleting,
@@ -77,20 +76,6 @@ PodReads = Callable[[str, Sequence[PodMeta]], Awaitable[Mapping[str, WrapperPod 
 """Reads pods of a namespace, such as :meth:`NamespacePods.read_pods`."""
 
 
-_REFUSED_ATTEMPTS: Final = 3
-"""How often an owner is read that the API server refuses to show: anyone can create pods with such owners."""
-
-_RETRY_PAUSE: Final = timedelta(seconds=30)
-"""The shortest time between two of these attempts, and after which an owner is read again after another error."""
-
-
-class _Refusal(msgspec.Struct, frozen=True):
-    """When the API server last refused to show an owner, and how often it has done so."""
-
-    at: datetime
-    attempts: int
-
-
 class _KnownPods(msgspec.Struct):
     """The pods of the AppWrapper ``wrapper_uid`` and their owners.
 
@@ -98,7 +83,8 @@ class _KnownPods(msgspec.Struct):
     being deleted, or must be, ``deletion_seen_at`` is when that was seen first, and ``forced_since`` has, by uid of a
     pod with a node, when its forced deletion was. ``others`` has, by uid, the objects that the AppWrapper controls,
     that were no components, and from which its pods descend. ``reads_owners_at`` is when owners are read again that
-    could not be read.
+    could not be read, ``owners_unknown_since`` since when owners are not known, and ``unproven_since`` since when not
+    enough is known to tell whether the AppWrapper is ready.
     """
 
     wrapper_uid: str
@@ -107,29 +93,11 @@ class _KnownPods(msgspec.Struct):
     forced_since: dict[str, datetime] = {}
     others: dict[str, Deletion] = {}
     reads_owners_at: datetime | None = None
-    refused: dict[str, _Refusal] = {}
-    """The owners that the API server refused to show, by uid: an API server that starts refuses each request."""
+    owners_unknown_since: datetime | None = None
+    unproven_since: datetime | None = None
 
-    def is_refused(self, uid: str, now: datetime) -> bool:
-        """Return whether the API server has just refused to show an owner."""
-        refusal = self.refused.get(uid)
-        if refusal is None or now >= refusal.at + _RETRY_PAUSE:
-            return False
-        self._read_owners_at(refusal.at + _RETRY_PAUSE)
-        return True
-
-    def read_later(self, uid: str, now: datetime, *, is_refused: bool) -> bool:
-        """Return whether to read an owner again, after a pause; ``is_refused``: the API server refused to show it."""
-        if is_refused:
-            attempts = self.refused[uid].attempts + 1 if uid in self.refused else 1
-            if attempts >= _REFUSED_ATTEMPTS or len(self.refused) >= _MAX_REMEMBERED:
-                self.refused.pop(uid, None)
-                return False
-            self.refused[uid] = _Refusal(now, attempts)
-        self._read_owners_at(now + _RETRY_PAUSE)
-        return True
-
-    def _read_owners_at(self, at: datetime) -> None:
+    def read_again_at(self, at: datetime) -> None:
+        """Read the owners again at the time ``at``, or at an earlier one if another owner needs that."""
         known = self.reads_owners_at
         self.reads_owners_at = at if known is None else min(known, at)
 
@@ -147,7 +115,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     AppWrapper that was deleted before its Workload.
     """
 
-    client: Client
+    owners: OwnerReads
     clock: Clock
     config: AppWrapperConfiguration
     pods: Reader
@@ -197,6 +165,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             pods = WRAPPERS.entries(self.pods, key_of(wrapper))
         else:
             self.forget(wrapper)
+        known = self._known_before(wrapper)
         observation = WrapperObservation(
             wrapper=wrapper,
             components=components,
@@ -211,6 +180,8 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             workload=queue.workload,
             knowledge=knowledge_of_pods(is_cached=self.pods.is_complete(namespace_of(wrapper))),
             validation=None if is_deleting(wrapper) else await self.gate.validation_of(wrapper),
+            owners_unknown_since=known.owners_unknown_since if known is not None else None,
+            unproven_since=known.unproven_since if known is not None else None,
         )
         observation = self._with_others(await self._with_ancestors(observation, pods))
         return self._with_unused_quota(observation)
@@ -238,8 +209,8 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
 
         Only those of kinds that create pods: users can create a pod with any owner, such as the Workload.
         """
-        known = self._ancestors.get(key_of(observation.wrapper))
-        if known is None or known.wrapper_uid != uid_of(observation.wrapper) or not known.others:
+        known = self._known_before(observation.wrapper)
+        if known is None or not known.others:
             return observation
         components = _component_uids(observation)
         kinds = INFERRED_KINDS | {known_kind(component.gvk) for component in observation.components}
@@ -249,6 +220,19 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             if uid not in components and known_kind(other.gvk) in kinds
         ]
         return structs.replace(observation, others=others)
+
+    def _known_before(self, wrapper: Object) -> _KnownPods | None:
+        """Return what is known of the pods of ``wrapper``; ``None`` if nothing is."""
+        known = self._ancestors.get(key_of(wrapper))
+        return known if known is not None and known.wrapper_uid == uid_of(wrapper) else None
+
+    def note_decision(self, observation: WrapperObservation, decision: WrapperDecision) -> None:
+        """Remember since when not enough is known to tell whether an AppWrapper is ready."""
+        if decision.is_unproven:
+            known = self._known(observation.wrapper)
+            known.unproven_since = known.unproven_since or observation.now
+        elif decision.is_unproven is False and observation.unproven_since is not None:
+            self._known(observation.wrapper).unproven_since = None
 
     def forget_other(self, wrapper: Object, other: Deletion) -> None:
         """Forget an object that was deleted."""
@@ -274,7 +258,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         own = {uid: uid for uid in (uid_of(wrapper), *_component_uids(observation))}
         ancestors = {uid: ancestor for uid, ancestor in known.ancestors.items() if ancestor} | own
         found = listed.own_pods(ancestors)
-        is_cached = observation.knowledge is PodKnowledge.CACHED
+        is_cached = self.pods.is_complete(namespace)
         if not is_cached:
             _remember(known, found, namespace)
         relabelled: list[Entry] = []
@@ -304,12 +288,11 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
                 has_succeeded=uid in listed.succeeded,
                 whole=whole,
             )
-        knowledge = knowledge_of_pods(
-            is_cached=is_cached,
-            is_listed=True,
-            has_unknown_owners=listed.has_unknown_owners(name),
-        )
-        observation = structs.replace(observation, knowledge=knowledge)
+        if not is_cached:
+            is_unknown = observation.reads_owners_at is not None or listed.has_unknown_owners(name)
+            observation = self._with_known_owners(
+                observation, is_listed=True, has_unknown_owners=is_unknown
+            )
         return self._with_unused_quota(self._with_forced_since(observation, pods.values()))
 
     def forget(self, wrapper: Object) -> None:
@@ -368,13 +351,43 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             is_counted = any(pod.holds_resources for pod in observation.pods)
         else:
             is_counted = phase is Phase.RUNNING or observation.is_queued
+        is_cached = observation.knowledge is PodKnowledge.CACHED
         if not pods or not (needs_owners or is_counted):
-            return observation
+            return self._with_known_owners(observation) if is_cached else observation
         found = await self._ancestors_of(observation, pods)
         own = [replace(pod, ancestor=found.get(pod.uid, "")) for pod in observation.pods]
-        known = self._known(observation.wrapper)
-        observation = structs.replace(observation, reads_owners_at=known.reads_owners_at)
+        reads_owners_at = self._known(observation.wrapper).reads_owners_at
+        observation = structs.replace(observation, reads_owners_at=reads_owners_at)
+        if is_cached:
+            observation = self._with_known_owners(
+                observation, has_unknown_owners=reads_owners_at is not None
+            )
         return self._with_forced_since(observation, own)
+
+    def _with_known_owners(
+        self,
+        observation: WrapperObservation,
+        *,
+        is_listed: bool = False,
+        has_unknown_owners: bool = False,
+    ) -> WrapperObservation:
+        """Return ``observation`` with what is known of its pods, which are cached or ``is_listed``.
+
+        With a queue, owners that stay unknown for too long are those of others: users choose the owners of pods.
+        """
+        since: datetime | None = None
+        if has_unknown_owners:
+            known = self._known(observation.wrapper)
+            since = known.owners_unknown_since or observation.now
+            known.owners_unknown_since = since
+            limit = since + observation.settings.grace_period_ceiling
+            has_unknown_owners = not observation.is_queued or observation.now < limit
+        elif observation.owners_unknown_since is not None:
+            self._known(observation.wrapper).owners_unknown_since = None
+        knowledge = knowledge_of_pods(
+            is_cached=not is_listed, is_listed=is_listed, has_unknown_owners=has_unknown_owners
+        )
+        return structs.replace(observation, knowledge=knowledge, owners_unknown_since=since)
 
     def _with_forced_since(
         self, observation: WrapperObservation, pods: Iterable[WrapperPod]
@@ -452,18 +465,11 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
                 break
             visited.append(uid)
             child = Deletion(gvk, NamespacedName(namespace, name), uid)
-            now = self.clock.now()
-            if pods.is_refused(uid, now):
-                return ""
             try:
                 owner = await self._controller_of(gvk, child.key, uid)
-            except (APIError, TransportError, DiscoveryIncomplete) as error:
-                is_answer = (
-                    isinstance(error, APIError) and error.code < HTTPStatus.TOO_MANY_REQUESTS
-                )
-                if pods.read_later(uid, now, is_refused=is_answer):
-                    return ""
-                owner = None
+            except OwnerUnknown as error:
+                pods.read_again_at(error.until)
+                return ""
             if owner is None:
                 break
             gvk = GVK.parse(owner.get("apiVersion") or "", owner.get("kind") or "")
@@ -477,8 +483,8 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     async def _controller_of(self, gvk: GVK, key: NamespacedName, uid: str) -> Object | None:
         """Return the controller of the object with this uid; ``None`` if it has none, or does not exist."""
         try:
-            obj = await read_owner(self.client, gvk, key, uid)
-        except (UnknownKind, ValueError):
+            obj = await self.owners.read(gvk, key, uid)
+        except ForeignOwner:
             return None
         return controller_of(obj) if obj is not None else None
 

@@ -12,7 +12,7 @@ from cfo.api.appwrapper.pod_order import PodOrder
 from cfo.api.appwrapper.pod_use import LeastUse
 from cfo.controllers.appwrapper.components import Component
 from cfo.controllers.appwrapper.decision import WrapperDecision, WrapperObservation
-from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
+from cfo.controllers.appwrapper.pod_knowledge import UNKNOWN_LIMIT, PodKnowledge
 from cfo.controllers.appwrapper.pod_use import (
     IDLE_LIMIT,
     describe_shortage,
@@ -37,7 +37,6 @@ from cfo.controllers.appwrapper.retries import (
     report_unhealthy,
     reset_or_fail,
 )
-from cfo.controllers.appwrapper.status import WrapperStatus
 from cfo.controllers.pod_status import is_same_failure
 from cfo.runtime.objects import format_duration
 
@@ -63,14 +62,16 @@ def await_pods(
     status = decision.status
     settings = observation.settings
     readiness = _readiness_of(observation, counts, unfinished)
+    decision.is_unproven = readiness.is_unproven
     expected = readiness.expected
     message = readiness.message
     if readiness.is_complete:
         _report_readiness(observation, decision, counts)
         _end_idleness(observation, decision, readiness.uses, retried)
         return
-    if _may_be_ready(observation, status, counts, expected):
+    if readiness.is_unproven and not is_overdue(observation, status):
         # Those that are not known may run, and request enough. A reset would delete them.
+        _await_knowledge(observation, decision, message)
         _report_failure(observation, decision, message)
         return
     lacks_requests = False
@@ -122,26 +123,30 @@ def follow_readiness(
 
     Without a queue, it stays as it is until these have ended, as in the Go operator.
     """
-    status = decision.status
-    readiness = _readiness_of(observation, counts, unfinished)
-    if not observation.is_queued or _may_be_ready(observation, status, counts, readiness.expected):
+    if not observation.is_queued:
         return
+    readiness = _readiness_of(observation, counts, unfinished)
+    decision.is_unproven = readiness.is_unproven
     if readiness.is_complete:
         _report_readiness(observation, decision, counts)
+    elif readiness.is_unproven:
+        _await_knowledge(observation, decision, readiness.message)
     else:
-        status.clear(PODS_READY, "InsufficientPodsReady", readiness.message)
+        decision.status.clear(PODS_READY, "InsufficientPodsReady", readiness.message)
 
 
 class _Readiness(NamedTuple):
     """Whether enough pods run: ``expected`` of them, which use the quota as ``uses`` says.
 
-    ``shortage``: which requests are too small, if there are enough pods. ``message``: the numbers of pods, and that.
+    ``is_unproven``: they may, with pods of which too little is known. ``shortage``: which requests are too small, if
+    there are enough pods. ``message``: the numbers of pods, and that.
     """
 
     expected: int
     uses: Sequence[LeastUse]
     shortage: str
     is_complete: bool
+    is_unproven: bool
     message: str
 
 
@@ -150,32 +155,44 @@ def _readiness_of(
 ) -> _Readiness:
     expected = sum(component.expected_pods for component in unfinished)
     message = f"{counts.pending} pods pending; {counts.running} pods running; {counts.succeeded} pods succeeded"
-    if counts.running + counts.succeeded < expected:
-        return _Readiness(expected, (), "", is_complete=False, message=message)
-    uses = uses_of(observation, unfinished)
-    shortage = describe_shortage(uses, filter(has_started, observation.pods))
+    uses: Sequence[LeastUse] = ()
+    shortage = ""
+    is_complete = counts.running + counts.succeeded >= expected
+    if is_complete:
+        uses = uses_of(observation, unfinished)
+        shortage = describe_shortage(uses, filter(has_started, observation.pods))
+        is_complete = not shortage
     if shortage:
         message += f"; {shortage}"
-    return _Readiness(expected, uses, shortage, is_complete=not shortage, message=message)
+    is_unproven = not is_complete and _may_be_ready(observation, counts, expected)
+    return _Readiness(expected, uses, shortage, is_complete, is_unproven, message)
 
 
-def _may_be_ready(
-    observation: WrapperObservation, status: WrapperStatus, counts: PodCounts, expected: int
-) -> bool:
-    """Return whether pods of which too little is known can make the AppWrapper ready.
-
-    Its user chooses how many pods there are to read, and their owners, so an end is needed if these stay unknown.
-    """
-    if observation.knowledge is PodKnowledge.LEFT_OUT:
-        return True  # they are being listed
-    lacks_owners = observation.knowledge is PodKnowledge.OWNERS_UNKNOWN
-    lacks_owners = lacks_owners or observation.reads_owners_at is not None
-    if lacks_owners and not is_overdue(observation, status):
+def _may_be_ready(observation: WrapperObservation, counts: PodCounts, expected: int) -> bool:
+    """Return whether pods of which too little is known can make the AppWrapper ready."""
+    if observation.knowledge.lacks_pods:
         return True
     unread = [pod for pod in observation.pods if not pod.is_read]
     known = counts.running + counts.succeeded
     others = sum(pod.phase not in ("Running", "Succeeded") for pod in unread)
     return bool(unread) and known + others >= expected
+
+
+def _await_knowledge(
+    observation: WrapperObservation, decision: WrapperDecision, message: str
+) -> None:
+    """With a queue, let ``PodsReady`` be false if too little has been known of the pods for a long time."""
+    if not observation.is_queued:
+        return
+    status = decision.status
+    until = (observation.unproven_since or observation.now) + UNKNOWN_LIMIT
+    if observation.now >= until:
+        message += "; it is not known whether others run"
+        status.clear(PODS_READY, "InsufficientPodsReady", message)
+    elif status.is_true(PODS_READY):
+        decision.requeue_at(until)
+    if not status.is_true(PODS_READY):
+        decision.requeue_at(latest_readiness(observation, status))
 
 
 def _deadline_of_order(

@@ -43,6 +43,7 @@ from cfo.controllers.appwrapper.metrics import PhaseMetrics
 from cfo.controllers.appwrapper.namespace_pods import NamespacePods
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.observer import WrapperObserver
+from cfo.controllers.appwrapper.owners import OwnerReads
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.pods import WRAPPERS, pod_of, pods_on_node
 from cfo.controllers.appwrapper.refused_pods import RefusedPods
@@ -182,6 +183,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
             elif has_excess(observation) or observation.is_overdue:
                 return Result(requeue_after=retry_after)
             decision.requeue_at(observation.now + timedelta(seconds=retry_after))
+        self.observer.note_decision(observation, decision)
         if decision.create:
             decision = after_creation(observation, await self.creator.create_missing(observation))
         await self._carry_out(observation, decision)
@@ -222,7 +224,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
             observation, listed, self.namespaces.read_pods
         )
         has_more = len(complete.pods) > len(observation.pods)
-        if observation.knowledge is PodKnowledge.CACHED and not has_more:
+        if complete.knowledge is observation.knowledge and not has_more:
             return observation, decision
         decision = decide(complete)
         if has_more or complete.knowledge is PodKnowledge.OWNERS_UNKNOWN:
@@ -480,11 +482,13 @@ def setup(
     components: ComponentInformers,
     pods: Informer,
     namespaces: NamespacePods,
+    owners: OwnerReads,
     queueing: KueueReconciler | None,
     reservations: Reservations | None,
 ) -> None:
     """Add the controller of AppWrappers to ``manager``; ``pods`` are those with their label, ``namespaces`` all others.
 
+    ``owners`` reads the owners of pods.
     With ``queueing``, AppWrappers wait for their Workloads. ``reservations`` keep what is known of pods whose
     AppWrapper is deleted before its Workload.
     """
@@ -502,7 +506,7 @@ def setup(
         client,
         manager.events(name),
         WrapperObserver(
-            client,
+            owners,
             manager.clock,
             config,
             pods.reader,

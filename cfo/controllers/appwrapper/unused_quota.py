@@ -25,7 +25,7 @@ from cfo.controllers.appwrapper.component_deletion import (
 )
 from cfo.controllers.appwrapper.components import Component
 from cfo.controllers.appwrapper.decision import WrapperObservation
-from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
+from cfo.controllers.appwrapper.pod_knowledge import UNKNOWN_LIMIT, PodKnowledge
 from cfo.controllers.appwrapper.pod_use import is_of_one, uses_of
 from cfo.controllers.appwrapper.pods import WrapperPod
 from cfo.controllers.appwrapper.status import is_true
@@ -45,8 +45,8 @@ class QuotaUse(Enum):
     """Its pods request some of each resource, also if they wait for a node or an image."""
     UNUSED = auto()
     """No pod that is known to run or wait requests some of a resource."""
-    NOT_LISTED = auto()
-    """The cache leaves out pods of its namespace, and they are not listed yet: what was known last applies."""
+    NOT_KNOWN_YET = auto()
+    """The cache leaves out its pods, or their owners are not read yet: for a while, what was known last applies."""
     UNKNOWN = auto()
     """Pods that may be its own have owners that were deleted: for some minutes of a deletion."""
 
@@ -97,7 +97,7 @@ def use_of_quota(observation: WrapperObservation) -> QuotaUse:
     conditions = _stored_status(observation).get("conditions")
     # Without components, it has no pods.
     if observation.knowledge is PodKnowledge.LEFT_OUT and is_true(conditions, RESOURCES_DEPLOYED):
-        return QuotaUse.NOT_LISTED
+        return QuotaUse.NOT_KNOWN_YET
     pods = [pod for pod in pods if pod.is_read]
     uses = uses_of(observation, components)
     is_ready = is_true(conditions, PODS_READY)
@@ -105,7 +105,15 @@ def use_of_quota(observation: WrapperObservation) -> QuotaUse:
         return QuotaUse.RUNNING
     if pods and _request_each_resource(uses, pods):
         return QuotaUse.REQUESTED
-    return QuotaUse.UNUSED
+    return QuotaUse.NOT_KNOWN_YET if _are_owners_known_soon(observation) else QuotaUse.UNUSED
+
+
+def _are_owners_known_soon(observation: WrapperObservation) -> bool:
+    """Return whether pods have owners that are not known, but were a short time ago."""
+    if observation.knowledge is not PodKnowledge.OWNERS_UNKNOWN:
+        return False
+    since = observation.owners_unknown_since or observation.now
+    return observation.now < since + UNKNOWN_LIMIT
 
 
 def _use_without_quota(observation: WrapperObservation) -> QuotaUse:

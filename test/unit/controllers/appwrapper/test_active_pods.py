@@ -11,6 +11,7 @@ import pytest
 
 from cfo.controllers.appwrapper.active_pods import ActivePods
 from cfo.controllers.appwrapper.namespace_pods import MAX_OWNERS, NamespacePods
+from cfo.controllers.appwrapper.owners import OwnerReads
 from cfo.runtime import Client, Reader
 from test.support.clocks import FakeClock
 
@@ -52,7 +53,8 @@ async def read(*pods: dict[str, Any], without_node: str = "") -> ActivePods:
     )
     client = cast("Client", server)
     cached = cast("Reader", SimpleNamespace(is_complete=lambda _: True))
-    namespaces = NamespacePods(client, FakeClock(), cached)
+    clock = FakeClock()
+    namespaces = NamespacePods(client, clock, cached, OwnerReads(client, clock))
     namespaces.add_workload("ns")
     found = await namespaces.read("ns", namespaces.ask("ns"))
     assert found is not None

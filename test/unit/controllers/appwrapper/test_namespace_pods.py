@@ -12,6 +12,7 @@ import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL
 from cfo.api.pod_requests import requests_of_pod
+from cfo.controllers.appwrapper import namespace_pods
 from cfo.controllers.appwrapper.active_pods import ActivePods
 from cfo.controllers.appwrapper.namespace_pods import (
     MAX_OWNERS,
@@ -19,6 +20,7 @@ from cfo.controllers.appwrapper.namespace_pods import (
     NamespacePods,
     listed_pod,
 )
+from cfo.controllers.appwrapper.owners import OwnerReads
 from cfo.controllers.pod_lists import SUCCEEDED, PodMeta
 from cfo.runtime import GVK, Client, NamespacedName, Object, Reader
 from cfo.runtime.client.errors import ServiceUnavailable
@@ -148,7 +150,8 @@ def server(clock: FakeClock) -> Server:
 
 @pytest.fixture
 def pods(server: Server, clock: FakeClock) -> NamespacePods:
-    return NamespacePods(cast("Client", server), clock, CrowdedReader())
+    client = cast("Client", server)
+    return NamespacePods(client, clock, CrowdedReader(), OwnerReads(client, clock))
 
 
 async def test_many_appwrappers_share_few_lists(
@@ -382,9 +385,10 @@ async def test_appwrappers_that_wait_share_what_may_be_read(
 
 
 async def test_some_pods_of_each_appwrapper_are_kept(
-    pods: NamespacePods, server: Server, clock: FakeClock
+    pods: NamespacePods, server: Server, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One can prove that its quota is requested, however many pods the others of the namespace have."""
+    monkeypatch.setattr(namespace_pods, "_MAX_KEPT", 1000)
     for number in range(1010):
         server.add_pod(f"p-{number}", "own")
     for number in range(10):

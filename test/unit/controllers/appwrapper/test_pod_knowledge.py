@@ -15,15 +15,15 @@ REPLICA_SET = GVK("apps", "v1", "ReplicaSet")
 
 
 @pytest.mark.parametrize("is_listed", [False, True])
-@pytest.mark.parametrize("has_unknown_owners", [False, True])
-def test_complete_cache_has_all_pods_with_the_label(
-    *, is_listed: bool, has_unknown_owners: bool
-) -> None:
-    knowledge = knowledge_of_pods(
-        is_cached=True, is_listed=is_listed, has_unknown_owners=has_unknown_owners
-    )
+def test_complete_cache_has_all_pods_with_the_label(*, is_listed: bool) -> None:
+    knowledge = knowledge_of_pods(is_cached=True, is_listed=is_listed)
     assert knowledge is PodKnowledge.CACHED
     assert not knowledge.lacks_pods
+
+
+def test_cached_pods_may_have_owners_that_cannot_be_read() -> None:
+    knowledge = knowledge_of_pods(is_cached=True, has_unknown_owners=True)
+    assert knowledge is PodKnowledge.OWNERS_UNKNOWN
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import datetime
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -14,12 +16,15 @@ from cfo.api.appwrapper.names import (
     UNHEALTHY,
     Phase,
 )
+from cfo.controllers.appwrapper.decision import WrapperDecision
+from cfo.controllers.appwrapper.observer import WrapperObserver
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.pods import Termination, WrapperPod
 from cfo.controllers.pod_status import PodFailure, PodStatus
 from cfo.runtime.objects.unstructured import Object
 from cfo.runtime.process import printable
 from test.support.observations import (
+    observe,
     seconds_later,
 )
 from test.support.wrapper_steps import (
@@ -386,8 +391,77 @@ def test_each_attempt_without_a_queue_has_the_whole_time(is_queued: bool) -> Non
 def test_readiness_is_kept_while_owners_cannot_be_read(at: int) -> None:
     obj, _ = step(queued(running_wrapper("Job")), pods=[RUNNING_POD])
     again = seconds_later(at + 30)
-    kept, decision = step(obj, pods=[], now=seconds_later(at), reads_owners_at=again)
+    kept, decision = step(
+        obj,
+        pods=[],
+        now=seconds_later(at),
+        knowledge=PodKnowledge.OWNERS_UNKNOWN,
+        reads_owners_at=again,
+    )
     assert condition(kept, PODS_READY)["status"] == "True"
     assert decision.deadline == again
+    assert decision.is_unproven
     lost, _ = step(obj, pods=[], now=seconds_later(at))
     assert condition(lost, PODS_READY)["status"] == "False"
+
+
+UNREAD_POD = WrapperPod("Pending", has_node=True, is_read=False, ancestor="c-0")
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        pytest.param({"knowledge": PodKnowledge.OWNERS_UNKNOWN}, id="owners are not read yet"),
+        pytest.param({"knowledge": PodKnowledge.LEFT_OUT}, id="not listed"),
+        pytest.param({"pods": [UNREAD_POD]}, id="not read"),
+    ],
+)
+def test_quota_ends_although_it_stays_unknown_whether_pods_run(unknown: dict[str, Any]) -> None:
+    more = {"pods": [], "unproven_since": seconds_later(60), **unknown}
+    obj, _ = step(queued(running_wrapper("Job")), pods=[RUNNING_POD])
+    kept, decision = step(obj, **more, now=seconds_later(60 + 1799))
+    assert condition(kept, PODS_READY)["status"] == "True"
+    assert decision.deadline == seconds_later(60 + 1800)
+    unready, decision = step(kept, **more, now=seconds_later(60 + 1800))
+    assert condition(unready, PODS_READY)["status"] == "False"
+    assert phase(unready) == Phase.RUNNING
+    assert decision.deadline == seconds_later(60 + 1800 + DAY)
+    ended, _ = step(unready, **more, now=seconds_later(60 + 1800 + DAY))
+    assert phase(ended) == Phase.FAILED
+
+
+def test_readiness_is_proven_again_when_the_pods_are_known() -> None:
+    obj, _ = step(queued(running_wrapper("Job")), pods=[RUNNING_POD])
+    since = {"unproven_since": seconds_later(60)}
+    lost, _ = step(obj, pods=[UNREAD_POD], **since, now=seconds_later(3600))
+    found, decision = step(lost, pods=[RUNNING_POD], **since, now=seconds_later(3630))
+    assert condition(found, PODS_READY)["status"] == "True"
+    assert decision.is_unproven is False
+
+
+async def test_observer_remembers_since_when_readiness_is_not_proven() -> None:
+    observer = WrapperObserver(*([Mock()] * 7))
+    observation = observe(queued(running_wrapper("Job")), now=seconds_later(60))
+    wrapper = observation.wrapper
+    for second, is_unproven, expected in [
+        (60, True, 60),
+        (90, True, 60),
+        (120, None, 60),
+        (150, False, None),
+        (180, True, 180),
+    ]:
+        seen = msgspec.structs.replace(
+            observation,
+            now=seconds_later(second),
+            unproven_since=unproven_since(observer, wrapper),
+        )
+        decision = WrapperDecision(status=seen.status(), is_unproven=is_unproven)
+        observer.note_decision(seen, decision)
+        known = unproven_since(observer, wrapper)
+        assert known == (None if expected is None else seconds_later(expected))
+    assert unproven_since(observer, {**wrapper, "metadata": {"uid": "successor"}}) is None
+
+
+def unproven_since(observer: WrapperObserver, wrapper: Object) -> datetime | None:
+    known = observer._known_before(wrapper)
+    return known.unproven_since if known is not None else None

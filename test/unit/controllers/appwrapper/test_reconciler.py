@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import AsyncMock, Mock
 
+import msgspec
 import orjson
 import pytest
 
+from cfo.api.appwrapper.names import Phase
 from cfo.controllers.appwrapper.component_informers import ComponentInformers
-from cfo.controllers.appwrapper.components import specified_infos
+from cfo.controllers.appwrapper.components import ComponentObject, specified_infos
 from cfo.controllers.appwrapper.observer import WrapperObserver
+from cfo.controllers.appwrapper.owners import OwnerReads
+from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.reconciler import AppWrapperReconciler, ComponentCreator
 from cfo.runtime import (
     POD,
@@ -24,11 +29,12 @@ from cfo.runtime import (
     key_of,
     uid_of,
 )
-from cfo.runtime.cache.entry import EntryDecoder
+from cfo.runtime.cache.entry import Entry, EntryDecoder
 from cfo.runtime.client.name_checks import NameChecks
 from cfo.runtime.client.object_cache import ClientCache
 from test.support.clocks import FakeClock
-from test.support.observations import CONFIG, observe, wrapper
+from test.support.observations import CONFIG, observe, seconds_later, wrapper
+from test.support.wrapper_steps import phase, running_wrapper, step
 
 WRAPPER = wrapper("Pod")
 
@@ -92,6 +98,12 @@ class OwnersClient:
         return self.objects.get(key.name)
 
 
+def observer_of(client: OwnersClient, clock: FakeClock) -> WrapperObserver:
+    """Return an observer that reads owners with ``client``."""
+    owners = OwnerReads(cast("Any", client), clock)
+    return WrapperObserver(owners, clock, *([cast("Any", client)] * 5))
+
+
 async def test_owner_of_a_pod_is_read_once_although_the_cache_lags() -> None:
     client, owner = (
         OwnersClient(),
@@ -100,7 +112,7 @@ async def test_owner_of_a_pod_is_read_once_although_the_cache_lags() -> None:
     client.objects["c"] = {
         "metadata": {"uid": "owner", "ownerReferences": [{**owner, "controller": True}]}
     }
-    observer = WrapperObserver(cast("Any", client), FakeClock(), *([cast("Any", client)] * 5))
+    observer = observer_of(client, FakeClock())
     reference = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "controller": True}
     pods = [
         EntryDecoder(POD).decode(
@@ -129,28 +141,48 @@ async def test_owner_of_a_pod_is_read_once_although_the_cache_lags() -> None:
     assert not observer._ancestors
 
 
-@pytest.mark.parametrize(("refusals", "reads"), [(2, 3), (9, 3)])
-async def test_owner_that_the_api_server_refuses_to_show_is_read_again(
-    refusals: int, reads: int
-) -> None:
+async def test_owner_that_the_api_server_refuses_to_show_is_read_until_it_is_known() -> None:
     client = OwnersClient()
-    client.refusals = refusals
+    client.refusals = 9
     owner = {"apiVersion": "v1", "kind": "AppWrapper", "name": "w", "uid": uid_of(WRAPPER)}
     client.objects["c"] = {
         "metadata": {"uid": "set", "ownerReferences": [{**owner, "controller": True}]}
     }
     clock = FakeClock()
-    observer = WrapperObserver(cast("Any", client), clock, *([cast("Any", client)] * 5))
-    reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "c", "uid": "set"}
-    metadata = {"name": "p", "uid": "p", "ownerReferences": [{**reference, "controller": True}]}
-    pod = EntryDecoder(POD).decode(orjson.dumps({"metadata": metadata}))
-    found: dict[str, str] = {}
-    for _ in range(4):
-        for _ in range(2):
-            found = await observer._ancestors_of(observe(WRAPPER), [pod])
-        clock.advance(30)
-    assert client.live_reads == reads
-    assert found == ({"p": uid_of(WRAPPER)} if refusals < reads else {})
+    observer = observer_of(client, clock)
+    found = [await ancestors_of_each_30_seconds(observer, clock, ["set"]) for _ in range(10)]
+    assert found == [{}] * 9 + [{"pod-0": uid_of(WRAPPER)}]
+    assert client.live_reads == 10
+
+
+async def test_kind_that_the_api_server_refuses_to_show_is_that_of_no_appwrapper() -> None:
+    client = OwnersClient()
+    client.refusals = 9
+    clock = FakeClock()
+    observer = observer_of(client, clock)
+    uids: list[str] = []
+    for second in range(0, 150, 30):
+        uids += [f"{second}-a", f"{second}-b"]
+        assert await ancestors_of_each_30_seconds(observer, clock, uids, "CronJob") == {}
+        is_awaited = observer._known(WRAPPER).reads_owners_at is not None
+        assert is_awaited == (second < 90), "also of owners that appear later"
+    assert client.live_reads == 5, "one for each 30 seconds, whatever the number of owners"
+
+
+async def ancestors_of_each_30_seconds(
+    observer: WrapperObserver, clock: FakeClock, owners: Sequence[str], kind: str = "ReplicaSet"
+) -> dict[str, str]:
+    """Return the ancestors of pods with these owners (uids), and let 30 seconds pass."""
+    pods: list[Entry] = []
+    for number, uid in enumerate(owners):
+        reference = {"apiVersion": "apps/v1", "kind": kind, "name": "c", "uid": uid}
+        owner = {**reference, "controller": True}
+        metadata = {"name": "p", "uid": f"pod-{number}", "ownerReferences": [owner]}
+        pods.append(EntryDecoder(POD).decode(orjson.dumps({"metadata": metadata})))
+    for _ in range(2):
+        found = await observer._ancestors_of(observe(WRAPPER), pods)
+    clock.advance(30)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -210,3 +242,38 @@ async def test_nothing_is_kept_of_a_deleted_appwrapper() -> None:
         refused.forget,
     ):
         forget.assert_called_once_with(key)
+
+
+@pytest.mark.parametrize("is_queued", [False, True])
+async def test_owners_that_stay_unknown_are_those_of_others_after_the_ceiling(
+    *, is_queued: bool
+) -> None:
+    observer = observer_of(OwnersClient(), FakeClock())
+    day = 24 * 3600
+    begin = observe(WRAPPER, now=seconds_later(0))
+    begin = msgspec.structs.replace(begin, is_queued=is_queued)
+    for second, has_unknown_owners, expected in [
+        (0, True, PodKnowledge.OWNERS_UNKNOWN),
+        (day - 1, True, PodKnowledge.OWNERS_UNKNOWN),
+        (day, True, PodKnowledge.CACHED if is_queued else PodKnowledge.OWNERS_UNKNOWN),
+        (day + 30, False, PodKnowledge.CACHED),
+        (day + 60, True, PodKnowledge.OWNERS_UNKNOWN),
+    ]:
+        known = observer._known_before(WRAPPER)
+        observation = msgspec.structs.replace(
+            begin,
+            now=seconds_later(second),
+            owners_unknown_since=known.owners_unknown_since if known is not None else None,
+        )
+        found = observer._with_known_owners(observation, has_unknown_owners=has_unknown_owners)
+        assert found.knowledge is expected
+
+
+def test_appwrapper_has_not_succeeded_while_owners_of_pods_are_unknown() -> None:
+    """Pods of it that run may be among them: they need its quota."""
+    objects = [ComponentObject(uid="c-0", completed=True)]
+    unknown = PodKnowledge.OWNERS_UNKNOWN
+    kept, _ = step(running_wrapper("Job"), objects=objects, pods=[], knowledge=unknown)
+    assert phase(kept) == Phase.RUNNING
+    ended, _ = step(running_wrapper("Job"), objects=objects, pods=[])
+    assert phase(ended) == Phase.SUCCEEDED

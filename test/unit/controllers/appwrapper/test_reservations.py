@@ -70,7 +70,7 @@ async def test_workload_with_the_uid_of_the_same_appwrapper_does_not_replace_the
     manager = offline_manager()
     client = cast("Client", SimpleNamespace(get=_get_wrapper))
     reservations = Reservations(client, manager.cache.informer(WORKLOAD))
-    namespaces = NamespacePods(client, manager.clock, Mock())
+    namespaces = NamespacePods(client, manager.clock, Mock(), Mock())
     reconciler = ReservationReconciler(
         manager, client, reservations, FaultToleranceConfiguration(), namespaces
     )

@@ -377,7 +377,8 @@ def test_failed_pods_leave_readiness_as_it_is_while_owners_are_unknown() -> None
     obj, _ = step(
         queued(running_wrapper("Job", failureGracePeriodDuration="1h")), pods=[RUNNING_POD]
     )
-    again = seconds_later(90)
-    unknown, _ = step(obj, pods=[FAILED_POD], now=seconds_later(60), reads_owners_at=again)
+    unknown, _ = step(
+        obj, pods=[FAILED_POD], now=seconds_later(60), knowledge=PodKnowledge.OWNERS_UNKNOWN
+    )
     assert condition(unknown, UNHEALTHY)["reason"] == "FoundFailedPods"
     assert condition(unknown, PODS_READY)["status"] == "True"

@@ -188,16 +188,20 @@ def test_component_may_complete_without_all_of_its_pods() -> None:
 
 def test_pods_that_are_not_listed_yet_may_use_the_quota() -> None:
     obj = running()
-    assert use(obj, [], knowledge=PodKnowledge.LEFT_OUT) is QuotaUse.NOT_LISTED
+    assert use(obj, [], knowledge=PodKnowledge.LEFT_OUT) is QuotaUse.NOT_KNOWN_YET
     obj = with_condition(obj, RESOURCES_DEPLOYED, "False")
     assert use(obj, [], knowledge=PodKnowledge.LEFT_OUT) is QuotaUse.UNUSED
 
 
-def test_pods_with_owners_that_are_not_known_yet_do_not_use_the_quota() -> None:
+def test_pods_with_owners_that_stay_unknown_do_not_use_the_quota() -> None:
     """Users can create pods faster than their owners are read."""
-    knowledge = PodKnowledge.OWNERS_UNKNOWN
-    assert use(running(), [], knowledge=knowledge) is QuotaUse.UNUSED
-    assert use(running(), [WITH_GPU], knowledge=knowledge) is QuotaUse.REQUESTED
+    unknown: dict[str, Any] = {
+        "knowledge": PodKnowledge.OWNERS_UNKNOWN,
+        "owners_unknown_since": seconds_later(0),
+    }
+    assert use(running(), [], **unknown, now=seconds_later(1799)) is QuotaUse.NOT_KNOWN_YET
+    assert use(running(), [], **unknown, now=seconds_later(1800)) is QuotaUse.UNUSED
+    assert use(running(), [WITH_GPU], **unknown) is QuotaUse.REQUESTED
 
 
 def test_pods_with_lost_owners_may_use_the_quota_in_a_deletion() -> None:
@@ -263,7 +267,7 @@ def test_time_without_use_is_added_up_until_pods_run() -> None:
         (60, QuotaUse.UNUSED),
         (65, QuotaUse.UNUSED),
         (66, QuotaUse.UNKNOWN),
-        (67, QuotaUse.NOT_LISTED),
+        (67, QuotaUse.NOT_KNOWN_YET),
     ):
         unused = unused.after(use_then, at(minute))
         assert unused.ends_at(LIMIT) == at(80)
