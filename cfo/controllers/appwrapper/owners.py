@@ -41,7 +41,7 @@ _MEMORY: Final = timedelta(hours=1)
 """For how long the refusals of a kind are remembered."""
 
 _BETWEEN: Final = (("apps", "ReplicaSet"), (APPWRAPPER.group, APPWRAPPER.kind))
-"""Groups and kinds that can be owners of pods of components, beside the components' own."""
+"""Groups and kinds that can control pods of components, and are no components."""
 
 
 class OwnerUnknown(Exception):
