@@ -24,7 +24,7 @@ from cfo.runtime import (
     UnknownKind,
     uid_of,
 )
-from cfo.runtime.client.errors import missing_rule
+from cfo.runtime.client import missing_rule
 
 _log = structlog.get_logger(__name__)
 

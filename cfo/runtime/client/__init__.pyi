@@ -41,6 +41,7 @@ from .errors import Unauthorized as Unauthorized
 from .errors import UnknownKind as UnknownKind
 from .errors import UnknownSubresource as UnknownSubresource
 from .errors import is_too_large as is_too_large
+from .errors import missing_rule as missing_rule
 from .kubeconfig_errors import CredentialError as CredentialError
 from .kubeconfig_errors import KubeconfigError as KubeconfigError
 from .name_checks import FIRST_NAME_CHECK_SECONDS as FIRST_NAME_CHECK_SECONDS
