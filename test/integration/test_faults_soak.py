@@ -55,12 +55,13 @@ from test.support.raycluster_environment import (
     start_environment,
 )
 
-SECONDS = float(os.environ.get("CFO_SOAK_SECONDS", "3"))
+SECONDS = float(os.environ.get("CFO_SOAK_SECONDS", "1"))
+IS_LONG = "CFO_SOAK_SECONDS" in os.environ
 SEED = int(os.environ.get("CFO_SOAK_SEED", "0")) or secrets.randbelow(10**9)
 CLUSTERS = 12
 WRITES = ("create", "update", "patch", "delete")
 MAX_GROWTH_BYTES = 4 << 20
-"""How many bytes of data the soak may leave in the test process, however long it is."""
+"""How many bytes of data a long soak may leave in the test process, however long it is."""
 _DATA = (str, bytes, bytearray, tuple, list, dict, set)
 
 
@@ -286,7 +287,7 @@ async def test_soak_converges_after_random_faults(openshift: bool) -> None:
             await env.create_namespace(name)
         tasks_before = asyncio.all_tasks()
         env.plane.store.compact()
-        bytes_before = _bytes_of_data()
+        bytes_before = _bytes_of_data() if IS_LONG else 0
         async with (
             start_faulty_proxy(env.plane, seed=SEED) as proxy,
             anyio.create_task_group() as tasks,
@@ -313,7 +314,7 @@ async def test_soak_converges_after_random_faults(openshift: bool) -> None:
         env.manager = None
         await eventually(lambda: _has_ended(tasks_before), "all tasks have ended")
         env.plane.store.compact()
-        assert _bytes_of_data() - bytes_before < MAX_GROWTH_BYTES
+        assert not IS_LONG or _bytes_of_data() - bytes_before < MAX_GROWTH_BYTES
 
 
 async def _read_clusters(soak: Soak) -> None:
@@ -371,7 +372,8 @@ async def _has_ended(before: set[asyncio.Task[Any]]) -> bool:
 def _bytes_of_data() -> int:
     """Return the size of all strings, bytes and containers of this process that are in use.
 
-    The resident memory also contains what the allocator keeps, which grows with the actions of the soak.
+    The resident memory also contains what the allocator keeps, which grows with the actions of the soak. This takes
+    seconds in a process that has run other tests.
     """
     gc.collect()
     sizes: dict[int, int] = {}
@@ -386,7 +388,7 @@ async def test_successor_completes_work_of_processes_ended_at_random_points(tmp_
     """Processes end by SIGTERM or SIGKILL at any point; the next process completes the work."""
     rng = random.Random(SEED)
     print(f"seed {SEED}")
-    clusters = 30
+    clusters = 12
     async with start_environment(*VANILLA_CRDS) as env:
         await create_config_map(env, {"config.yaml": yaml.safe_dump(PLAIN_PROCESS)})
         for number in range(clusters):

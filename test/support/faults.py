@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,7 +24,7 @@ from cfo.runtime.client.errors import AlreadyExists, APIError, TransportError
 from cfo.runtime.client.transport import APIRequest, Response, Transport
 from cfo.runtime.manager.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager.manager import Manager, ManagerOptions
-from cfo.runtime.objects.unstructured import name_of
+from cfo.runtime.objects.unstructured import Object, name_of, uid_of
 from cfo.runtime.process.clock import Clock, SystemClock
 from test.support.planes import local_config
 from test.support.raycluster_environment import Environment, eventually
@@ -74,12 +74,20 @@ async def snapshot(env: Environment, namespace: str, *, openshift: bool = False)
     Left out or masked are uids, resource versions, times, the content of Secrets, assigned IP addresses and the name of
     the namespace.
     """
+    clusters = await env.client.list(RAY_CLUSTER, namespace=namespace)
+    children = await env.children(namespace, openshift=openshift)
+    return _comparable(clusters, children, namespace)
+
+
+def _comparable(
+    clusters: Iterable[Object], children: Mapping[tuple[str, str], Object], namespace: str
+) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for cluster in await env.client.list(RAY_CLUSTER, namespace=namespace):
+    for cluster in clusters:
         found[f"RayCluster {name_of(cluster)}"] = sorted(
             cluster["metadata"].get("finalizers") or ()
         )
-    for (kind, name), obj in (await env.children(namespace, openshift=openshift)).items():
+    for (kind, name), obj in children.items():
         metadata = obj["metadata"]
         content = {
             key: value
@@ -117,18 +125,12 @@ async def snapshot(env: Environment, namespace: str, *, openshift: bool = False)
     return found
 
 
-async def owners_exist(env: Environment, namespace: str, *, openshift: bool = False) -> bool:
+def _owners_exist(clusters: Iterable[Object], children: Iterable[Object]) -> bool:
     """Report whether every owner of a child is an existing RayCluster, so that no child is an orphan."""
-    clusters = {
-        item["metadata"]["uid"] for item in await env.client.list(RAY_CLUSTER, namespace=namespace)
-    }
-    children = await env.children(namespace, openshift=openshift)
     owners = {
-        owner["uid"]
-        for obj in children.values()
-        for owner in obj["metadata"].get("ownerReferences") or ()
+        owner["uid"] for obj in children for owner in obj["metadata"].get("ownerReferences") or ()
     }
-    return owners <= clusters
+    return owners <= {uid_of(cluster) for cluster in clusters}
 
 
 async def wait_for_snapshot(
@@ -142,13 +144,15 @@ async def wait_for_snapshot(
     """Wait until the snapshot of the namespace equals ``expected`` and no child in it is an orphan."""
 
     async def is_as_expected() -> bool:
-        found = await snapshot(env, namespace, openshift=openshift)
+        children = await env.children(namespace, openshift=openshift)
+        clusters = await env.client.list(RAY_CLUSTER, namespace=namespace)
+        found = _comparable(clusters, children, namespace)
         missing, unexpected = expected.keys() - found.keys(), found.keys() - expected.keys()
         assert not missing, f"missing: {sorted(missing)}"
         assert not unexpected, f"unexpected: {sorted(unexpected)}"
         for key, value in expected.items():
             assert found[key] == value, f"{key}: {found[key]}\nexpected: {value}"
-        return await owners_exist(env, namespace, openshift=openshift)
+        return _owners_exist(clusters, children.values())
 
     await eventually(is_as_expected, description)
 
