@@ -50,7 +50,7 @@ from test.support.raycluster_environment import (
     start_environment,
 )
 
-CLUSTERS = 10
+CLUSTERS = 4
 
 
 HOUR = 3600.0
@@ -206,7 +206,7 @@ async def test_kuberay_status_updates_take_no_requests() -> None:
             await wait_until_written(env)
             env.clear_requests()
             before = count_reconciles(manager)
-            for number in range(30):
+            for number in range(8):
                 for cluster in clusters:
                     await update_status(
                         env,
@@ -257,6 +257,7 @@ async def test_appwrapper_takes_five_requests_until_its_pod_is_ready() -> None:
     ):
         await env.create_namespace()
         await run_wrapper(env, pod("first"), "Running", name="first")  # starts the watch of pods
+        await env.wait_for_condition("PodsReady", "True", name="first")
         await wait_until_written(env)
         env.clear_requests()
         for number in range(CLUSTERS):
@@ -336,7 +337,7 @@ async def test_irrelevant_pod_updates_take_no_requests() -> None:
         await wait_until_written(env)
         env.clear_requests()
         before = count_reconciles(manager)
-        for number in range(20):
+        for number in range(8):
             key = NamespacedName("ns", "p")
             await env.client.patch(POD, key, {"metadata": {"annotations": {"seen": str(number)}}})
             await env.client.patch(

@@ -114,11 +114,12 @@ async def test_jobs_of_three_namespaces_never_exceed_the_quota() -> None:
         for name in ("operator", *names):
             await env.create_namespace(name)
         jobs = [
-            await env.create(flux_job(f"job-{number:02}", names[number % 3]))
-            for number in range(18)
+            await env.create(flux_job(f"job-{number:02}", names[number % 3])) for number in range(9)
         ]  # before the setup, and none is lost
         short = {"pod": pod_annotations(phase="Succeeded", finish_after="0.2")}
-        setup = flux_setup(namespace="operator", namespaceSelector={}, mini_cluster=short)
+        setup = flux_setup(
+            namespace="operator", max_size=8, namespaceSelector={}, mini_cluster=short
+        )
         async with run_flux_controllers(env):
             await env.create(setup)
             finished = (JobState.FINISHED,)
@@ -126,7 +127,7 @@ async def test_jobs_of_three_namespaces_never_exceed_the_quota() -> None:
             async def have_finished(number: int) -> bool:
                 return sum(states[-1] == finished for states in observer.states.values()) >= number
 
-            for number in (6, 12, 18):
+            for number in (3, 6, 9):
                 await eventually(partial(have_finished, number), f"{number} finished jobs")
 
             async def is_free() -> bool:
@@ -138,7 +139,7 @@ async def test_jobs_of_three_namespaces_never_exceed_the_quota() -> None:
                 )
 
             await eventually(is_free, "all quota is free")
-    assert 2 < observer.most_pods <= 20
+    assert 2 < observer.most_pods <= 8
     created = {NamespacedName(job["metadata"]["namespace"], name_of(job)): job for job in jobs}
     order = sorted(created, key=lambda key: (created[key]["metadata"]["creationTimestamp"], key))
     assert observer.admissions == order

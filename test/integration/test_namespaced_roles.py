@@ -94,9 +94,12 @@ async def create_configuration(environment: Environment, namespace: str, **setti
 async def permission_findings(
     environment: Environment, directory: Path, namespace: str
 ) -> list[dict[str, str]]:
-    """Return what ``cfo doctor`` finds about the permissions of the operator."""
+    """Return what ``cfo doctor`` finds about the permissions of the operator; without TLS, if it is embedded."""
     kubeconfig = directory / "doctor.kubeconfig"
-    environment.plane.kubeconfig(kubeconfig)
+    if not kubeconfig.exists():
+        environment.plane.kubeconfig(kubeconfig)
+        server = local_config(environment.plane).server
+        kubeconfig.write_text(kubeconfig.read_text().replace(environment.plane.url, server))
     command = ["doctor", "-n", namespace, "--kubeconfig", str(kubeconfig), "-o", "json"]
     result = await anyio.to_thread.run_sync(
         lambda: CliRunner().invoke(cli, command, prog_name="cfo")

@@ -8,7 +8,7 @@ import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL
 from cfo.api.kueue import QUEUE_NAME_LABEL
-from cfo.controllers.appwrapper.namespace_pods import MAX_OWNERS
+from cfo.controllers.appwrapper import namespace_pods
 from cfo.controllers.appwrapper.status import is_true
 from cfo.runtime import Manager
 from cfo.runtime.client.client import Propagation
@@ -127,9 +127,11 @@ async def create_decoy(environment: AppWrapperEnvironment, number: int, appwrapp
 
 
 async def test_owners_of_pods_are_read_in_turns_for_all_appwrappers_of_a_namespace(
-    environment: AppWrapperEnvironment,
+    environment: AppWrapperEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of them would otherwise cause reads of its own, and users choose how many there are."""
+    monkeypatch.setattr(namespace_pods, "MAX_OWNERS", 20)
+    number_of_pods = 25
     async with run_appwrapper_controllers(environment, clock=SteppedClock()) as manager:
         for number in range(5):
             queued = wrapper(job(f"j{number}"), name=f"w{number}")
@@ -138,7 +140,7 @@ async def test_owners_of_pods_are_read_in_turns_for_all_appwrappers_of_a_namespa
             await environment.wait_for_condition("PodsReady", "True", name=f"w{number}")
         fill_cache(manager)
         environment.clear_requests()
-        for number in range(MAX_OWNERS + 50):
+        for number in range(number_of_pods):
             await create_decoy(environment, number, f"w{number % 5}")
 
         reads: list[int] = []
@@ -148,11 +150,11 @@ async def test_owners_of_pods_are_read_in_turns_for_all_appwrappers_of_a_namespa
             await environment.skip_to_next_timer()
             await environment.wait_until_idle()
             reads.append(environment.requests().count(("get", "services")))
-            assert sum(reads) >= MAX_OWNERS + 50, reads
+            assert sum(reads) >= number_of_pods, reads
             return True
 
         await eventually(are_read, "the owners of all pods are read")
-        assert max(reads) <= MAX_OWNERS
+        assert max(reads) <= 20
 
 
 @pytest.fixture

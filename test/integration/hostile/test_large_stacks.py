@@ -30,7 +30,7 @@ def template_of(size: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("size", "applications", "in_thread"), [(0, 3, False), (20_000, 8, True), (0, 40, True)]
+    ("size", "applications", "in_thread"), [(0, 3, False), (20_000, 8, True), (0, 33, True)]
 )
 async def test_stack_is_rendered_in_a_thread_by_the_size_of_its_objects(
     monkeypatch: pytest.MonkeyPatch, size: int, applications: int, in_thread: bool
@@ -53,16 +53,11 @@ async def test_stack_is_rendered_in_a_thread_by_the_size_of_its_objects(
 
 async def test_one_reconcile_creates_a_limited_number_of_objects() -> None:
     async with start_inference_environment() as env, run_inference_controllers(env) as manager:
-        await env.create(new_stack({f"a{number}": {} for number in range(60)}))
+        await env.create(new_stack({f"a{number}": {} for number in range(30)}))
         await env.wait_for_condition("Deployed", "True")
         await env.wait_until_idle()
-        assert len(await env.client.list(DEPLOYMENT, namespace="ns")) == 61
-        labels = {"controller": "inferencestack-doublewordai", "result": "requeue_after"}
-        count = manager.metrics.registry.get_sample_value(
-            "controller_runtime_reconcile_total", labels
-        )
-        assert count is not None
-        assert count >= 2, "of at least 124 objects, a reconcile creates 50"
+        assert len(await env.client.list(DEPLOYMENT, namespace="ns")) == 31
+        assert requeued(manager) >= 1, "of at least 62 objects, a reconcile creates 50"
 
 
 async def test_one_reconcile_deletes_a_limited_number_of_objects() -> None:

@@ -20,8 +20,8 @@ CONFIG_MAPS = Rule("", "configmaps", CRUD)
 """A permission for components that the operator's role lacks."""
 
 COMPONENTS = 49
-MISSING = 19
-"""So many ConfigMaps and a pod are created in one step; with more of them, the test only takes longer."""
+MISSING = 4
+"""So many ConfigMaps of each AppWrapper are deleted; with more of them, the test only takes longer."""
 
 
 def config_map(name: str) -> Object:
@@ -48,7 +48,7 @@ async def test_missing_components_are_read_once_and_do_not_delay_others() -> Non
                 await environment.wait_for_phase("Failed", name=name)
             await environment.wait_until_idle()
             environment.clear_requests()
-            for round_ in range(3):
+            for round_ in range(2):
                 for name in hostile:
                     patch = {"metadata": {"labels": {"round": str(round_)}}}
                     obj = await environment.get_wrapper(name)

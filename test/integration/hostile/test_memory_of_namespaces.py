@@ -57,7 +57,7 @@ def large_job(number: int) -> Object:
 
 
 async def test_large_jobs_take_little_memory_also_after_a_restart() -> None:
-    number_of_jobs = 15
+    number_of_jobs = 5
     async with start_flux_environment() as env:
         await env.create_namespace("editor")
         async with run_minicluster_controller(env) as manager:
@@ -143,8 +143,8 @@ async def wait_for_policy(env: Environment, cluster: Object) -> None:
 
 async def test_many_hostile_namespaces_leave_room_for_a_new_one_also_after_a_restart() -> None:
     """The hostile ones are created first, and are first in each list."""
-    total = 4 << 20
-    hostile = [f"a-{number}" for number in range(8)]
+    total = 2 << 20
+    hostile = [f"a-{number}" for number in range(4)]
     settings = kuberay_config(**PLAIN_SETTINGS)
     async with start_environment(*VANILLA_CRDS) as env:
         for namespace in (*hostile, "victim"):

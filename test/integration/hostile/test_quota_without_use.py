@@ -206,8 +206,13 @@ async def wait_until_released(environment: AppWrapperEnvironment) -> str:
     return str(unhealthy["message"])
 
 
-@pytest.mark.parametrize("is_full", [False, True], ids=["", "full cache"])
-@pytest.mark.parametrize("phase", ["Running", "Succeeded"])
+@pytest.mark.parametrize(
+    ("phase", "is_full"),
+    [
+        pytest.param("Running", True, id="Running-full cache"),
+        pytest.param("Succeeded", False, id="Succeeded"),
+    ],
+)
 async def test_tiny_pods_in_place_of_those_of_a_job_keep_no_quota(
     environment: AppWrapperEnvironment, phase: str, *, is_full: bool
 ) -> None:
@@ -265,7 +270,7 @@ async def test_pods_that_have_ended_keep_quota_only_for_half_an_hour(
     [
         pytest.param({"admissionGracePeriodDuration": "24h"}, id="grace period"),
         pytest.param(
-            {"admissionGracePeriodDuration": "5m", "retryLimit": "100000"}, id="many retries"
+            {"admissionGracePeriodDuration": "10m", "retryLimit": "100000"}, id="many retries"
         ),
         pytest.param({"retryPausePeriodDuration": "24h", "retryLimit": "3"}, id="pause"),
         pytest.param({"deletionOnFailureGracePeriodDuration": "24h"}, id="after the failure"),

@@ -321,7 +321,7 @@ async def leases_of(env: Environment) -> list[tuple[str, str, int]]:
 
 @pytest.mark.timeout(SECONDS * 3 + 120)
 async def test_other_tenants_are_served_while_all_attacks_run(tmp_path: Path) -> None:
-    seconds = SECONDS or 4.0
+    seconds = SECONDS or 2.0
     async with start_tenants(tmp_path) as tenants:
         env, operator = tenants.env, tenants.operator
         await tenants.create_foreign_objects()
