@@ -24,6 +24,7 @@ from cfo.controllers.raycluster.node_request import (
 )
 from test.fuzz.profiles import fuzz
 from test.support.certificate_requests import address, request_pem
+from test.support.properties import CHARACTERS
 
 POD = address("10.0.0.1")
 NAMES = NodeNames(frozenset({POD.value}), ("localhost", "rc-head-svc.ns.svc"))
@@ -38,7 +39,7 @@ USERS = st.sampled_from(
 )
 EXTRA = st.dictionaries(
     st.sampled_from([f"authentication.kubernetes.io/pod-{part}" for part in ("name", "uid")]),
-    st.lists(st.text(max_size=3), max_size=2),
+    st.lists(st.text(CHARACTERS, max_size=3), max_size=2),
 )
 GENERAL_NAMES = st.lists(
     st.sampled_from(

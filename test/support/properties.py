@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 
-__all__ = ["PROPERTY"]
+__all__ = ["CHARACTERS", "PROPERTY"]
+
+CHARACTERS = st.characters(exclude_categories=["Cs"])
+"""All characters that UTF-8 encodes, as by default; ``st.text`` takes seconds to find those."""
 
 PROPERTY = settings(
     deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

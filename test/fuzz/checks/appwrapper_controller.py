@@ -18,6 +18,7 @@ from cfo.runtime.objects.unstructured import Object
 from test.fuzz.bounds import assert_readable, limited_time
 from test.fuzz.mutations import HOSTILE, mutate, mutated
 from test.fuzz.seeds import Corpus
+from test.support.properties import CHARACTERS
 
 _POD = {"spec": {"containers": [{"name": "a", "image": "b"}]}}
 _JOB = {"template": {"spec": {"template": _POD}}}
@@ -100,7 +101,12 @@ PODS = st.lists(
         st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown", ""]),
         deleting=st.booleans(),
         terminated=st.tuples(
-            st.builds(Termination, st.text(max_size=8), st.integers(0, 255), st.text(max_size=100))
+            st.builds(
+                Termination,
+                st.text(CHARACTERS, max_size=8),
+                st.integers(0, 255),
+                st.text(CHARACTERS, max_size=100),
+            )
         ),
     ),
     max_size=4,
