@@ -46,6 +46,7 @@ from test.support.clocks import SteppedClock
 from test.support.go_operator import assert_go_operator_can_continue
 from test.support.raycluster_environment import eventually
 from test.support.recordings import GOLDEN, appwrapper_cases, load_appwrapper
+from test.support.sweeps import sampled
 
 KUEUE_KINDS = ("ClusterQueue", "LocalQueue", "ResourceFlavor")
 """Kinds that only Kueue reads."""
@@ -475,9 +476,11 @@ def recorded_scenarios(configuration: str) -> list[str]:
 
 @pytest.mark.skipif(not GOLDEN.is_dir(), reason="no recordings next to the repository")
 @pytest.mark.parametrize("configuration", ["default", "inline", "kueue", "tuned"])
+@pytest.mark.sweep
 async def test_states_equal_recorded_states(configuration: str) -> None:
     failures: dict[str, str] = {}
-    config = configuration_with_other_periods(load_appwrapper(recorded_scenarios(configuration)[0]))
+    scenarios = recorded_scenarios(configuration)
+    config = configuration_with_other_periods(load_appwrapper(scenarios[0]))
     if configuration == "inline":  # the Go operator ignores these settings
         config = AppWrapperConfiguration(enabled=True)
     config = structs.replace(config, require_admission_webhook=False)  # no webhooks are registered
@@ -486,7 +489,7 @@ async def test_states_equal_recorded_states(configuration: str) -> None:
         run_appwrapper_controllers(environment, config, clock=SteppedClock()),
     ):
         await create_nodes(environment)
-        for case in recorded_scenarios(configuration):
+        for case in sampled(scenarios):
             recording = load_appwrapper(case)
             scenario = recording["name"]
             try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
+from itertools import islice
 
 import pytest
 
@@ -32,6 +33,7 @@ from test.support.flux_environment import (
 )
 from test.support.flux_observer import observe
 from test.support.raycluster_environment import eventually
+from test.support.sweeps import sampled, sampled_numbers
 
 MAX_RUNS = 100
 """More runs than there are writes, each of which ends in a crash."""
@@ -60,17 +62,21 @@ async def wait_until_empty(env: FluxEnvironment) -> None:
 async def crash_after_each_write(
     env: FluxEnvironment, is_done: Callable[[], Awaitable[bool]]
 ) -> int:
-    """Run the controllers again and again, each time until a crash after the first write; return the number of runs.
+    """Run the controllers again and again, each time until a crash; return the number of writes.
 
-    Ends when there is nothing left to write and ``is_done`` returns true.
+    A sweep crashes after each write, other runs after each third one. Ends when there is nothing left to write and
+    ``is_done`` returns true.
     """
-    for number in range(1, MAX_RUNS):
-        crashed = await run_manager_until_crash(env, new_manager, after_writes=1)
+    writes = 0
+    for number in islice(sampled_numbers(), MAX_RUNS):
+        crashed = await run_manager_until_crash(env, new_manager, after_writes=number - writes)
+        writes = number
         if not crashed and await is_done():
-            return number
+            return writes
     raise AssertionError(f"not done after {MAX_RUNS} crashes")
 
 
+@pytest.mark.sweep
 async def test_job_is_continued_after_a_crash_at_any_write() -> None:
     async with start_flux_environment(controllers=SCHEDULED) as env, observe(env) as observer:
         await env.create_namespace("ns")
@@ -171,12 +177,13 @@ def _name_of(change: Change) -> str:
 
 
 @pytest.mark.parametrize("stale", [True, False], ids=["stale", "unobserved"])
+@pytest.mark.sweep
 async def test_outdated_and_missed_events_lead_to_the_same_state(stale: bool) -> None:
     """Each change happens while watches pause, and reconciles run with the old cache; or while nothing runs."""
     async with start_flux_environment(controllers=SCHEDULED) as env, observe(env) as observer:
         await env.create_namespace("ns")
         await env.create(flux_setup(max_size=1, mini_cluster=RUNNING))
-        for change in CHANGES:
+        for change in sampled(CHANGES, int(stale)):
             name = _name_of(change)
             async with run_manager_with_faulty_transport(env, new_manager) as (manager, transport):
                 job = await env.create(flux_job(name, size=1))

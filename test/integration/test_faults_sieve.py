@@ -33,7 +33,7 @@ from test.support.raycluster_environment import (
     start_environment,
     wait_until_deleted,
 )
-from test.support.sweeps import sampled_numbers
+from test.support.sweeps import sampled, sampled_numbers
 
 PLATFORMS = [
     pytest.param(VANILLA_CRDS, PLAIN_SETTINGS, False, id="vanilla"),
@@ -143,6 +143,7 @@ def _name_of(change: Change) -> str:
 
 
 @pytest.mark.parametrize(("crds", "settings", "openshift"), PLATFORMS)
+@pytest.mark.sweep
 async def test_stale_caches_lead_to_the_same_state(
     crds: tuple[Object, ...], settings: dict[str, Any], openshift: bool
 ) -> None:
@@ -155,7 +156,7 @@ async def test_stale_caches_lead_to_the_same_state(
             manager,
             transport,
         ):
-            for change in CHANGES:
+            for change in sampled(CHANGES, int(openshift)):
                 namespace = await env.create_namespace(_name_of(change))
                 cluster = await env.create(ray_cluster(namespace=namespace))
                 await env.wait_until_idle()
@@ -187,6 +188,7 @@ async def _reconcile_with_cache(
 
 
 @pytest.mark.parametrize(("crds", "settings", "openshift"), PLATFORMS)
+@pytest.mark.sweep
 async def test_changes_while_operator_is_down_lead_to_the_same_state(
     crds: tuple[Object, ...], settings: dict[str, Any], openshift: bool
 ) -> None:
@@ -196,7 +198,7 @@ async def test_changes_while_operator_is_down_lead_to_the_same_state(
         )
         namespaces = {}
         async with run_with_faulty_transport(env, kuberay_config(**settings)):
-            for change in CHANGES:
+            for change in sampled(CHANGES, int(openshift) + 1):
                 namespace = namespaces[change] = await env.create_namespace(_name_of(change))
                 await env.create(ray_cluster(namespace=namespace))
             await env.wait_until_idle()
@@ -230,7 +232,7 @@ async def test_repeated_watch_events_lead_to_the_same_state(
             _,
             transport,
         ):
-            for round_ in range(4):
+            for round_ in range(2):
                 namespace = await env.create_namespace(f"round-{round_}")
                 cluster = await env.create(ray_cluster(namespace=namespace))
                 await env.wait_until_idle()
