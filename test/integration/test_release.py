@@ -13,6 +13,8 @@ import pytest
 import yaml
 
 from cfo.version import __version__
+from hack.files import ToolError
+from hack.generate.matrix import readme
 from hack.release import command
 from hack.release.command import main
 from hack.release.request import Request
@@ -20,10 +22,10 @@ from test.support.manifests import kustomize, load_all
 
 ROOT = Path(__file__).parents[2]
 FRESH = f"{sys.executable} -m hack.generate --check"
-CONSISTENT = (
-    f"{sys.executable} -m pytest -q -p no:cacheprovider test/unit/manifests/test_olm.py "
-    "-k 'bundle and not invalid'"  # invalid ones do not depend on the tree
+NEW_VERSION = (
+    f"{sys.executable} -c 'from cfo.version import __version__; assert __version__ == \"0.2.0\"'"
 )
+"""A check that passes only in the tree of the release v0.2.0."""
 VERSION_FILES = (
     "cfo/version.py",
     "envtest/src/envtest/version.py",
@@ -137,6 +139,7 @@ def versions(root: Path) -> list[str]:
 
 
 CATALOG = "deploy/catalog/codeflare-operator/catalog.yaml"
+CSV = "deploy/bundle/manifests/codeflare-operator.clusterserviceversion.yaml"
 
 
 def bundles(root: Path) -> list[str]:
@@ -180,40 +183,48 @@ def state(root: Path) -> tuple[str, str, str, str]:
     )
 
 
-def test_plan_is_complete_and_changes_nothing(
-    shared_clone: Path, capsys: pytest.CaptureFixture[str]
+def write_readme(tree: Path, _: Request) -> list[str]:
+    """Change a file in the tree of a release; to generate all files takes much longer."""
+    (tree / "README.md").write_text("released")
+    git(tree, "add", "README.md")
+    return ["README.md"]
+
+
+def test_plan_changes_nothing(
+    shared_clone: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(command, "write", write_readme)
     before = state(shared_clone)
     code = main(["v0.2.0", *STACK, "--check", FRESH], shared_clone)
     output, error = capsys.readouterr()
     assert (code, error) == (0, "")
-    for part in (
-        "v0.2.0",
-        "v0.41.0",
-        "v1.2.2",
-        "v1.7.2",
-        "v0.20.0",
-        "README.md",
-        "bundle/",
-        "catalog/",
-        "params.env",
-        *VERSION_FILES,
-    ):
-        assert part in output
-    assert "CHANGELOG.md" in output
+    assert output.startswith("Plan of the release v0.2.0, ")
     assert "Nothing was changed" in output
     assert state(shared_clone) == before
 
 
+def plan_in(output: str) -> str:
+    """Return the plan in the output of a release, which ends where the checks begin."""
+    plan, found, _ = output.partition("\nRunning check: ")
+    assert found
+    return plan
+
+
 def test_release_leaves_a_consistent_tree(clone: Path) -> None:
-    code, output, error = release(clone, "v0.2.0", *STACK, "--run", check=CONSISTENT)
+    code, output, error = release(clone, "v0.2.0", *STACK, "--run", check=NEW_VERSION)
     assert (code, error) == (0, ""), output
+    plan = plan_in(output)
+    versions_of_the_stack = ("v0.2.0", "v0.41.0", "v1.2.2", "v1.7.2", "v0.20.0")
+    changed_files = ("README.md", "CHANGELOG.md", "bundle/", "catalog/", "params.env")
+    for part in (*versions_of_the_stack, *changed_files, *VERSION_FILES):
+        assert part in plan
     assert git(clone, "tag", "--list") == "v0.2.0"
     assert git(clone, "status", "--porcelain") == ""
     assert git(clone, "rev-parse", "v0.2.0^{commit}") == git(clone, "rev-parse", "HEAD")
     assert "codeflare-operator:v0.2.0\n" in (clone / "config/manager/params.env").read_text()
-    readme = (clone / "README.md").read_text()
-    assert "| Kueue | [v0.20.0](" in readme
+    assert "| Kueue | [v0.20.0](" in (clone / "README.md").read_text()
+    csv = yaml.safe_load((clone / CSV).read_text())
+    assert csv["metadata"]["name"] == "codeflare-operator.v0.2.0"
     assert versions(clone) == [
         '__version__ = "0.2.0"',
         '__version__ = "0.2.0"',
@@ -367,17 +378,9 @@ def test_invalid_arguments_are_one_line_and_change_nothing(
     assert reason in rejected(shared_clone, capsys, *arguments)
 
 
-def write_readme(tree: Path, _: Request) -> list[str]:
-    """Change a file in the tree of a release."""
-    (tree / "README.md").write_text("released")
-    git(tree, "add", "README.md")
-    return ["README.md"]
-
-
 def test_failing_check_missing_component_dirty_tree_and_released_version_are_rejected(
     clone: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Checks run in the tree of the release; generating its files takes much longer, and other tests do it.
     monkeypatch.setattr(command, "write", write_readme)
     error = rejected(clone, capsys, "v0.2.0", *STACK, check="sh -c 'cat README.md; exit 3'")
     assert "check failed: sh -c" in error
@@ -451,7 +454,6 @@ KUEUE = {
             '    "codeflare-operator==0.0.9"',
             "handlers/pyproject.toml: the pinned codeflare-operator 0.0.9: must be 0.1.0",
         ),
-        ("README.md", "x", "README.md: must contain <!-- Compatibility Matrix start -->"),
         ("CHANGELOG.md", "x", "CHANGELOG.md: the heading `## Unreleased` is missing"),
         (
             "envtest/CHANGELOG.md",
@@ -466,6 +468,13 @@ def test_malformed_file_is_one_line_and_changes_nothing(
     (shared_clone / name).write_text(content + "\n" if content else "")
     git(shared_clone, "commit", "--quiet", "--all", "--message", "Break")
     assert reason in rejected(shared_clone, capsys, "v0.2.0", *STACK)
+
+
+def test_readme_without_the_markers_of_the_matrix_is_rejected() -> None:
+    with pytest.raises(
+        ToolError, match=r"README\.md: must contain <!-- Compatibility Matrix start -->"
+    ):
+        readme("x", "table")
 
 
 @pytest.mark.parametrize(
