@@ -55,6 +55,7 @@ from cfo.version import CONFIG_MAP_NAME
 from envtest import EmbeddedControlPlane
 from test.support.certificates import create_ca, create_certificate
 from test.support.config_map_webhooks import free_url
+from test.support.planes import local_config
 from test.support.raycluster_environment import (
     VANILLA_CRDS,
     Environment,
@@ -119,10 +120,9 @@ async def refused_namespace(kubeconfig: Path, namespace: str) -> str:
 
 
 def write_kubeconfig(environment: Environment, path: Path, token: str) -> Path:
-    plane = environment.plane
-    cluster = {
-        "server": plane.url,
-        "certificate-authority-data": base64.b64encode(plane.ca_pem).decode(),
+    cluster: dict[str, Any] = {
+        "server": local_config(environment.plane).server,
+        "certificate-authority-data": base64.b64encode(environment.plane.ca_pem).decode(),
     }
     document = {
         "current-context": "a",
@@ -140,7 +140,7 @@ async def run_operator(
 ) -> AsyncIterator[Manager]:
     """Run the operator in this process, outside the cluster; by default as administrator, with webhooks."""
     if target is None:
-        target = ClientConfig.for_control_plane(environment.plane)
+        target = local_config(environment.plane)
     async with anyio.create_task_group() as tasks:
 
         async def run(*, task_status: Any) -> None:
@@ -770,7 +770,7 @@ async def test_role_bindings_are_not_enough_and_the_missing_permissions_are(
         _, found = await doctor(kubeconfig)
         assert [status for status, _ in found["permissions"]] == ["ok"]
         token = await account_token(environment.client, NamespacedName(NAMESPACE, SERVICE_ACCOUNT))
-        target = ClientConfig.for_control_plane(environment.plane, token=token)
+        target = local_config(environment.plane, token=token)
         async with run_operator(environment, target=target, serves_webhooks=False) as manager:
 
             async def is_ready() -> bool:
@@ -811,7 +811,7 @@ async def test_remedies_install_nothing_while_the_operator_runs_outside_the_clus
         before = remedies(await findings())
         assert any("cfo manifests" in each for each in before["permissions"])
         await write_configuration(environment, kuberay=WITH_PROXIES)
-        target = ClientConfig.for_control_plane(environment.plane)
+        target = local_config(environment.plane)
         async with run_operator(environment, target=target, serves_webhooks=False):
 
             async def findings_with_operator() -> dict[str, set[str]] | None:
