@@ -49,8 +49,10 @@ from test.support.go_operator import (
     go_apply_request,
     is_applied_by_go_operator,
     recorded_lifecycles,
+    recorded_scenarios,
 )
 from test.support.installation import kubectl
+from test.support.manifests import dump_all
 from test.support.raycluster_environment import (
     Environment,
     eventually,
@@ -108,8 +110,10 @@ async def finalize(env: Environment, key: NamespacedName, binding: str) -> None:
 async def test_go_operator_adopts_objects_of_this_operator(configuration: str) -> None:
     settings: dict[str, Any] = load_raycluster(f"{configuration}/kuberay-sample")["config"]
     openshift: bool = settings["openshift"]
-    lifecycles = sampled(list(recorded_lifecycles(configuration)))
-    recordings = {case: found[0][1] for case, found in lifecycles}
+    scenarios = sampled(recorded_scenarios(configuration))
+    recordings = {
+        case: found[0][1] for case, found in recorded_lifecycles(configuration, scenarios)
+    }
     async with start_environment(*recorded_crds(openshift=openshift)) as env:
         for objects in recordings.values():
             await env.create_namespace(_namespace(objects))
@@ -380,7 +384,7 @@ async def test_manifests_of_both_operators_replace_each_other(
 ) -> None:
     """Apply the Go operator's manifests (client-side or server-side), then this operator's, then the former again."""
     secret, deployment, hooks = go_manifests()
-    go_yaml = yaml.safe_dump_all(go_manifests())
+    go_yaml = dump_all(go_manifests())
     async with start_environment() as env:
         await env.create_namespace(DEFAULT_NAMESPACE)
         code, output = await kubectl(env, tmp_path, "apply", *apply, "-f", "-", stdin=go_yaml)
@@ -388,7 +392,7 @@ async def test_manifests_of_both_operators_replace_each_other(
         uids = {name_of(obj): uid_of(await _get(env, obj)) for obj in go_manifests()}
         server_side = ("--server-side", "--force-conflicts")
         code, output = await kubectl(
-            env, tmp_path, "apply", *server_side, "-f", "-", stdin=yaml.safe_dump_all(render())
+            env, tmp_path, "apply", *server_side, "-f", "-", stdin=dump_all(render())
         )
         assert code == 0, output
         (own,) = [obj for obj in render() if obj["kind"] == "Deployment"]

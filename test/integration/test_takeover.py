@@ -14,7 +14,12 @@ import pytest
 from cfo.api.raycluster.names import FINALIZER, names_of
 from cfo.runtime.objects.unstructured import Object, gvk_of, key_of, name_of
 from envtest import EmbeddedControlPlane
-from test.support.go_operator import find_ray_cluster, recorded_lifecycles, recreate
+from test.support.go_operator import (
+    find_ray_cluster,
+    recorded_lifecycles,
+    recorded_scenarios,
+    recreate,
+)
 from test.support.raycluster_environment import (
     Environment,
     kuberay_config,
@@ -82,9 +87,10 @@ def count_audit_events(env: Environment) -> int:
 @pytest.mark.sweep
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 async def test_objects_of_go_operator_are_adopted(configuration: str) -> None:
-    lifecycles = list(recorded_lifecycles(configuration))
-    assert len(lifecycles) > 25
-    moments = dict(sampled(lifecycles))
+    scenarios = recorded_scenarios(configuration)
+    assert len(scenarios) > 25
+    moments = dict(recorded_lifecycles(configuration, sampled(scenarios)))
+    assert moments
     for moment in range(MOMENTS):
         await _take_over(
             configuration,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
@@ -23,6 +23,7 @@ __all__ = [
     "go_apply_request",
     "is_applied_by_go_operator",
     "recorded_lifecycles",
+    "recorded_scenarios",
     "recreate",
 ]
 
@@ -30,11 +31,16 @@ USER_FIELD_MANAGER = "golden-recorder"
 """The field manager of the user in the recordings."""
 
 
-def recorded_lifecycles(configuration: str) -> Iterator[tuple[str, list[tuple[str, list[Object]]]]]:
-    """Yield each scenario with observations of a RayCluster and its objects: its name, and their titles and objects."""
-    for case in sorted(
-        path.stem for path in (RAYCLUSTER_RECORDINGS / configuration).glob("*.yaml")
-    ):
+def recorded_scenarios(configuration: str) -> list[str]:
+    """Return the names of all scenarios that are recorded with a configuration."""
+    return sorted(path.stem for path in (RAYCLUSTER_RECORDINGS / configuration).glob("*.yaml"))
+
+
+def recorded_lifecycles(
+    configuration: str, scenarios: Iterable[str]
+) -> Iterator[tuple[str, list[tuple[str, list[Object]]]]]:
+    """Yield those of the scenarios that observe a RayCluster and its objects: name, and their titles and objects."""
+    for case in scenarios:
         found = [
             (title, objects)
             for title, objects in observations(load_raycluster(f"{configuration}/{case}"))
