@@ -223,17 +223,16 @@ def test_commands_without_the_embedded_extra_print_how_to_install_it(arguments: 
     )
 
 
-@pytest.mark.parametrize("arguments", [["envtest"], ["run", "--embedded"]])
-def test_empty_package_envtest_is_no_installation(arguments: list[str]) -> None:
+def test_empty_package_envtest_is_no_installation() -> None:
     """With an editable installation, the folder ``envtest`` of the clone can be imported."""
-    code = f"""
+    code = """
 import sys
 import types
 
 sys.modules["envtest"] = types.ModuleType("envtest")
 from cfo.cli import main
 
-sys.argv[1:] = {arguments!r}
+sys.argv[1:] = ["envtest"]
 main()
 """
     result = subprocess.run(
@@ -241,23 +240,6 @@ main()
     )
     assert result.returncode == 1
     assert result.stderr.startswith("Error: the embedded control plane is not installed")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--help"],
-        ["run", "--help"],
-        ["version"],
-        ["config", "default"],
-        ["manifests", "--image", "mirror.test/cfo:v1"],
-        ["status", "--help"],
-    ],
-)
-def test_other_commands_do_not_need_the_embedded_extra(arguments: list[str]) -> None:
-    result = run_without({"envtest", "rich"}, *arguments)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout
 
 
 def test_another_missing_module_is_not_reported_as_the_embedded_extra() -> None:
