@@ -403,14 +403,15 @@ async def load(directory):
     await config.authenticate(renew=True)
     print(config.source)
 
-asyncio.run(load(sys.argv[1]))
+for directory in sys.argv[1:]:
+    asyncio.run(load(directory))
 """
 
 
-def imports_of_load_config(directory: Path) -> list[str]:
-    """Return what a process prints that loads the configuration in a home directory."""
+def imports_of_load_config(*directories: Path) -> list[str]:
+    """Return what a process prints that loads the configuration in each of these home directories."""
     process = subprocess.run(
-        [sys.executable, "-c", REPORT_IMPORTS, str(directory)],
+        [sys.executable, "-c", REPORT_IMPORTS, *map(str, directories)],
         capture_output=True,
         text=True,
         check=False,
@@ -424,40 +425,29 @@ def pem_user() -> dict[str, Any]:
     return {"client-certificate-data": b64(pair.cert_pem), "client-key-data": b64(pair.key_pem)}
 
 
-@pytest.mark.parametrize(
-    "user",
-    [
-        pytest.param({"token": TOKEN}, id="token"),
-        pytest.param({"tokenFile": "token"}, id="token file"),
-        pytest.param(pem_user(), id="certificate"),
-        pytest.param({"username": "u", "password": "p"}, id="password"),
-        pytest.param({}, id="anonymous"),
-        pytest.param(
-            {
-                "auth-provider": {
-                    "name": "oidc",
-                    "config": {"id-token": id_token(datetime(2100, 1, 1, tzinfo=UTC))},
-                }
-            },
-            id="valid id token",
-        ),
-    ],
-)
-def test_static_credentials_do_not_import_kubernetes_asyncio(
-    tmp_path: Path, user: dict[str, Any]
-) -> None:
-    (tmp_path / ".kube").mkdir()
-    (tmp_path / ".kube" / "token").write_text(TOKEN)
-    file = kubeconfig(tmp_path / ".kube" / "config", user)
-    assert imports_of_load_config(tmp_path) == [str(file)]
-
-
-def test_service_account_does_not_import_kubernetes_asyncio(tmp_path: Path) -> None:
-    directory = tmp_path / "serviceaccount"
-    directory.mkdir()
-    (directory / "token").write_text(TOKEN)
-    (directory / "ca.crt").write_bytes(create_ca().cert_pem)
-    assert imports_of_load_config(tmp_path) == ["the pod's service account"]
+def test_static_credentials_do_not_import_kubernetes_asyncio(tmp_path: Path) -> None:
+    oidc = {"name": "oidc", "config": {"id-token": id_token(datetime(2100, 1, 1, tzinfo=UTC))}}
+    users = {
+        "token": {"token": TOKEN},
+        "token-file": {"tokenFile": "token"},
+        "certificate": pem_user(),
+        "password": {"username": "u", "password": "p"},
+        "anonymous": {},
+        "valid-id-token": {"auth-provider": oidc},
+    }
+    files = []
+    for name, user in users.items():
+        folder = tmp_path / name / ".kube"
+        folder.mkdir(parents=True)
+        (folder / "token").write_text(TOKEN)
+        files.append(kubeconfig(folder / "config", user))
+    in_pod = tmp_path / "pod"
+    service_account = in_pod / "serviceaccount"
+    service_account.mkdir(parents=True)
+    (service_account / "token").write_text(TOKEN)
+    (service_account / "ca.crt").write_bytes(create_ca().cert_pem)
+    homes = [tmp_path / name for name in users]
+    assert imports_of_load_config(*homes, in_pod) == [*map(str, files), "the pod's service account"]
 
 
 def test_exec_plugin_imports_kubernetes_asyncio_outside_of_the_event_loop(tmp_path: Path) -> None:
