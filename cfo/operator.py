@@ -636,6 +636,12 @@ def _is_additional(configuration: OperatorConfiguration) -> bool:
     return bool(configuration.label_selector or configuration.watch_namespaces)
 
 
+def _excludes_others(configuration: OperatorConfiguration) -> bool:
+    """Return whether no other operator may run: this one reconciles all objects of a kind that no others share."""
+    own = [kind for kind in KINDS if kind.is_enabled(configuration) and not kind.shared]
+    return bool(own) and not _is_additional(configuration)
+
+
 def _lease_of(configuration: LeaderElection, namespace: str) -> NamespacedName:
     """Return the Lease of an operator in ``namespace``."""
     return NamespacedName(
@@ -717,8 +723,7 @@ async def run(
                 webhook = webhook_options(settings, namespace, webhook_url, election)
                 webhook = replace(webhook, is_only=is_only)
             checked = webhook
-            reconciles_rays = parsed.configuration.kuberay.enabled
-            if is_only and reconciles_rays and not _is_additional(parsed.configuration):
+            if is_only and _excludes_others(parsed.configuration):
                 # Also if this operator does not serve or manage them: they show the operator that does.
                 configured = parsed.configuration.webhook
                 checked = webhook_options(configured, namespace, webhook_url, election)

@@ -210,10 +210,19 @@ async def test_operator_outside_ends_next_to_a_leader_of_its_namespace(
 
 
 @pytest.mark.parametrize(
-    ("namespace", "serves"), [("default", True), ("installed", True), ("installed", False)]
+    ("namespace", "document"),
+    [
+        ("default", "webhook: {enabled: true}"),
+        ("installed", "webhook: {enabled: true}"),
+        ("installed", "webhook: {enabled: false}"),
+        (
+            "installed",
+            "{webhook: {enabled: false}, kuberay: {enabled: false}, appwrapper: {enabled: true}}",
+        ),
+    ],
 )
 async def test_operator_outside_ends_next_to_pods_that_renew_no_lease(
-    namespace: str, *, serves: bool
+    namespace: str, document: str
 ) -> None:
     """Such as the Go operator, whose leader election is disabled by default."""
     key = NamespacedName("default", CONFIG_MAP_NAME)
@@ -240,7 +249,7 @@ async def test_operator_outside_ends_next_to_pods_that_renew_no_lease(
         target = ClientConfig.for_control_plane(environment.plane)
         run = partial(run_in_process, target, key, handle_signals=False)
         with pytest.raises(AddressInUse, match=f"at Service {namespace}/{service}.*ready pods"):
-            await run(default_configuration=f"webhook: {{enabled: {str(serves).lower()}}}")
+            await run(default_configuration=document)
         assert await environment.find(CONFIG_MAP, CONFIG_MAP_NAME, "default") is None
         assert await stored(environment) == before
 
