@@ -182,6 +182,8 @@ def command(
         )
     if part is not None:
         echo(f"Note: {note(part)}", err=True)
+    if "network-policy" in components and "prometheus" in components:
+        echo(f"Note: {_SCRAPER_NOTE}", err=True)
     if watch_namespaces:
         echo(f"Note: {_scope_note(namespace, watch_namespaces)}", err=True)
     if ctx.get_parameter_source("image") is ParameterSource.DEFAULT:
@@ -193,6 +195,10 @@ def command(
     _print(render(namespace, image, components, api_servers, part, watch_namespaces))
 
 
+_SCRAPER_NOTE: Final = (
+    "the NetworkPolicy admits scrapes only from namespaces with the label metrics=enabled: kubectl label namespace "
+    "PROMETHEUS metrics=enabled"
+)
 _WHOLE_CLUSTER_NOTE: Final = (
     "the roles are for the whole cluster, as an operator with only a label selector needs them: for one with "
     "watchNamespaces, add --watch-namespace for each of them"

@@ -21,6 +21,8 @@ from cfo.runtime.objects import copied
 
 CERTIFICATE = f"{PREFIX}-serving-cert"
 INJECTION = "cert-manager.io/inject-ca-from"
+SCRAPER_LABEL = {"metrics": "enabled"}
+"""The label of the namespaces from which the component network-policy admits scrapes of the metrics."""
 
 
 def patch(obj: Object, operations: list[dict[str, Any]]) -> None:
@@ -84,21 +86,26 @@ def network_policies(namespace: str, api_servers: Iterable[str] = ()) -> list[Ob
     Webhooks are allowed for ``api_servers``, the CIDRs of the control plane; if none are given, for every source,
     because Kubernetes has no selector for API servers.
 
-    Metrics are allowed for namespaces with the label ``metrics: enabled``. The kubelet's probes come from the node,
+    Metrics are allowed for namespaces with :data:`SCRAPER_LABEL`. The kubelet's probes come from the node,
     whose traffic NetworkPolicies do not block.
     """
     blocks = [{"ipBlock": {"cidr": cidr}} for cidr in api_servers]
     sources: dict[str, Any] = {"from": blocks} if blocks else {}
-    scrapers = [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}]
     spec = {
         "podSelector": {"matchLabels": dict(LABELS)},
         "policyTypes": ["Ingress"],
         "ingress": [
             {**sources, "ports": [{"port": WEBHOOK_PORT, "protocol": "TCP"}]},
-            {"from": scrapers, "ports": [{"port": METRICS_PORT, "protocol": "TCP"}]},
+            metrics_rule(),
         ],
     }
     return [named("networking.k8s.io/v1", "NetworkPolicy", DEPLOYMENT, namespace, spec=spec)]
+
+
+def metrics_rule() -> dict[str, Any]:
+    """Return the rule of the NetworkPolicy that admits scrapes of the metrics."""
+    scrapers = [{"namespaceSelector": {"matchLabels": dict(SCRAPER_LABEL)}}]
+    return {"from": scrapers, "ports": [{"port": METRICS_PORT, "protocol": "TCP"}]}
 
 
 def _with_role(role: OptionalRole, objects: list[Object], namespace: str) -> list[Object]:

@@ -14,7 +14,7 @@ import yaml
 
 from cfo.features import OPTIONAL_ROLES
 from cfo.manifests import host_policy, monitoring, overlays
-from cfo.manifests.names import DEPLOYMENT, IMAGE_REPOSITORY, default_image, named
+from cfo.manifests.names import DEPLOYMENT, IMAGE_REPOSITORY, LABELS, default_image, named
 from cfo.manifests.overlays import bases
 from cfo.manifests.rbac import optional_access
 from cfo.manifests.workload import REPLICAS, RESOURCES, WEBHOOK_PORT
@@ -105,7 +105,8 @@ config: {{}}
 certManager:
   enabled: false
 {_switches()}
-# Allow only connections to the webhooks, and from namespaces with the label `metrics: enabled` to the metrics.
+# Allow only connections to the webhooks, and from namespaces with the label `metrics: enabled` to the metrics, which
+# the namespace of Prometheus needs.
 networkPolicy:
   enabled: false
   # The only sources that can call the webhooks, such as [{{ipBlock: {{cidr: 192.0.2.0/28}}}}]; all if empty.
@@ -113,6 +114,8 @@ networkPolicy:
 # Create a ServiceMonitor and alerts for the Prometheus operator.
 prometheus:
   enabled: false
+  # Labels of both by which Prometheus selects them, such as {{release: kube-prometheus-stack}}.
+  labels: {{}}
 # Reserve the hosts of dashboards and Ray clients for RayClusters, with a policy (Kubernetes 1.30 or newer).
 reservedHosts:
   enabled: false
@@ -241,7 +244,13 @@ def _network_policy() -> str:
 
 
 def _prometheus() -> str:
-    return _template(monitoring.objects(_NAMESPACE))
+    """Return the ServiceMonitor and the alerts, with the labels from a value."""
+    text = _template(monitoring.objects(_NAMESPACE))
+    labels = dump({"labels": dict(LABELS)})
+    own = _indented(labels, 2)
+    assert text.count(f"{own}spec:") == 2
+    added = "    {{- with .Values.prometheus.labels }}\n    {{- toYaml . | nindent 4 }}\n    {{- end }}\n"
+    return text.replace(f"{own}spec:", f"{own}{added}spec:")
 
 
 def _config() -> str:

@@ -59,6 +59,7 @@ from test.support.planes import local_config
 from test.support.raycluster_environment import (
     VANILLA_CRDS,
     Environment,
+    crd,
     eventually,
     start_environment,
 )
@@ -854,13 +855,28 @@ async def test_role_of_a_disabled_feature_is_needed_until_its_bindings_are_delet
 ) -> None:
     """The remedy has all options of the installation."""
     cidr = "192.0.2.0/28"
-    async with start_environment(*VANILLA_CRDS) as environment:
-        for obj in render(NAMESPACE, "mirror.test/cfo:v1", ["network-policy"], [cidr]):
+    monitoring = [
+        crd("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),
+        crd("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules"),
+    ]
+    components = ["network-policy", "prometheus"]
+    async with start_environment(*VANILLA_CRDS, *monitoring) as environment:
+        for obj in render(NAMESPACE, "mirror.test/cfo:v1", components, [cidr]):
             await environment.client.apply(obj)
         kubeconfig = tmp_path / "admin"
         environment.plane.kubeconfig(kubeconfig)
         _, found = await doctor(kubeconfig)
         assert [status for status, _ in found["permissions"]] == ["ok"]
+        ((status, message),) = found["monitoring"]
+        assert status == "warn"
+        assert "only from namespaces with the label metrics=enabled, which none has" in message
+        await environment.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"name": "monitoring", "labels": {"metrics": "enabled"}},
+            }
+        )
         labels = {"ray.openshift.ai/cluster-name": "rc", "ray.openshift.ai/cluster-namespace": "ns"}
         reference = {
             "apiGroup": "rbac.authorization.k8s.io",
@@ -876,6 +892,7 @@ async def test_role_of_a_disabled_feature_is_needed_until_its_bindings_are_delet
             }
         )
         _, found = await doctor(kubeconfig)
+        assert [status for status, _ in found["monitoring"]] == ["ok"]
         ((status, message),) = found["permissions"]
         assert status == "fail"
         assert message.startswith("missing of the component authentication, whose feature is")
@@ -884,5 +901,9 @@ async def test_role_of_a_disabled_feature_is_needed_until_its_bindings_are_delet
         result = await anyio.to_thread.run_sync(
             lambda: CliRunner().invoke(cli, command, prog_name="cfo")
         )
-        options = f"--image mirror.test/cfo:v1 --with authentication --with network-policy --api-server-cidr {cidr}"
+        components.insert(0, "authentication")
+        options = " ".join(
+            ["--image mirror.test/cfo:v1", *(f"--with {name}" for name in components)]
+        )
+        options += f" --api-server-cidr {cidr}"
         assert f"cfo manifests --namespace {NAMESPACE} {options} | kubectl" in result.stdout

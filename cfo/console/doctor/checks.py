@@ -574,8 +574,13 @@ def _missing_certificate(
     )
 
 
-def check_monitoring(monitor: Object | None, installation: Installation) -> Iterator[Finding]:
-    """Check the ServiceMonitor of the component prometheus; ``None``: it does not exist."""
+def check_monitoring(
+    monitor: Object | None, installation: Installation, *, admits_no_scraper: bool = False
+) -> Iterator[Finding]:
+    """Check the ServiceMonitor of the component prometheus; ``None``: it does not exist.
+
+    ``admits_no_scraper``: the NetworkPolicy of the manifests admits no namespace to the metrics.
+    """
     if monitor is None:
         yield not_needed("the component prometheus is not installed")
         return
@@ -586,6 +591,12 @@ def check_monitoring(monitor: Object | None, installation: Installation) -> Iter
         yield warn(
             f"{name} scrapes with HTTP, but metrics.secureServing is true: there are no metrics",
             "set scheme: https, a tlsConfig and a token with permission to get /metrics in the ServiceMonitor",
+        )
+    elif admits_no_scraper:
+        yield warn(
+            f"{name} exists, but NetworkPolicy {DEPLOYMENT} admits scrapes only from namespaces with the label "
+            "metrics=enabled, which none has: there are no metrics, unless another policy admits Prometheus",
+            "kubectl label namespace PROMETHEUS metrics=enabled, with the namespace of Prometheus",
         )
     else:
         yield ok(f"{name} exists")

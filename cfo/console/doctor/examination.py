@@ -247,7 +247,8 @@ async def examine(
             ]
         key = NamespacedName(namespace, METRICS_SERVICE)
         monitor = await client.get(SERVICE_MONITOR, key, live=True)
-        return checks.check_monitoring(monitor, installation)
+        closed = monitor is not None and await facts.admits_no_scraper(client, namespace)
+        return checks.check_monitoring(monitor, installation, admits_no_scraper=closed)
 
     async def images() -> Iterable[Finding]:
         if installation.deployment_error is not None:

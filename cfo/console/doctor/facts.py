@@ -35,16 +35,20 @@ from cfo.console.doctor.arguments import (
 from cfo.console.lease_holder import living_holder
 from cfo.console.namespaces import has_namespace
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
+from cfo.manifests.overlays import SCRAPER_LABEL, metrics_rule
 from cfo.runtime import (
     CONFIG_MAP,
     DEPLOYMENT,
     GVK,
+    NAMESPACE,
+    NETWORK_POLICY,
     POD,
     SECRET,
     SERVICE,
     APIError,
     Client,
     Clock,
+    Forbidden,
     LabelSelector,
     NamespacedName,
     Object,
@@ -538,6 +542,22 @@ async def is_served(client: Client, gvk: GVK) -> bool:
     except UnknownKind:
         return False
     return True
+
+
+async def admits_no_scraper(client: Client, namespace: str) -> bool:
+    """Return whether the NetworkPolicy of the manifests admits no namespace to the metrics, as far as it is known.
+
+    An administrator may have changed the policy, which then admits others.
+    """
+    try:
+        key = NamespacedName(namespace, DEPLOYMENT_NAME)
+        policy = await client.get(NETWORK_POLICY, key, live=True)
+        if policy is None or metrics_rule() not in (path(policy, "spec", "ingress") or []):
+            return False
+        label = ",".join(f"{name}={value}" for name, value in SCRAPER_LABEL.items())
+        return not await client.list(NAMESPACE, label_selector=label, live=True)
+    except Forbidden:
+        return False
 
 
 def started_at(pod: Object) -> datetime | None:

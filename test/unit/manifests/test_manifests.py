@@ -285,6 +285,15 @@ def test_roles_only_are_those_of_the_installation(options: tuple[str, ...], suff
     assert all(obj in installation for obj in found)
 
 
+def test_network_policy_names_the_label_that_the_namespace_of_prometheus_needs() -> None:
+    options = ("--with", "prometheus", "--with", "network-policy", "--image", "mirror.test/cfo:v1")
+    result = CliRunner().invoke(cli, ["manifests", *options])
+    assert result.stderr == (
+        "Note: the NetworkPolicy admits scrapes only from namespaces with the label metrics=enabled: kubectl label "
+        "namespace PROMETHEUS metrics=enabled\n"
+    )
+
+
 def test_component_of_a_feature_that_is_off_by_default_prints_a_note() -> None:
     result = CliRunner().invoke(
         cli, ["manifests", "--with", "kueue", "--with", "openshift", "--with", "prometheus"]
