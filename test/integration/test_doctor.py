@@ -460,6 +460,7 @@ async def test_go_operator_is_named_and_gets_no_manifests_of_this_one(tmp_path: 
         DEPLOYMENT,
         DEPLOYMENT_NAME,
         NAMESPACE,
+        labels={"app.opendatahub.io/codeflare": "true"},
         spec={
             "replicas": 1,
             "selector": {"matchLabels": labels},
@@ -483,7 +484,8 @@ async def test_go_operator_is_named_and_gets_no_manifests_of_this_one(tmp_path: 
             lambda: CliRunner().invoke(cli, command, prog_name="cfo")
         )
         assert "cfo manifests" not in result.stdout
-        assert "follow docs/migration.md" in result.stdout
+        assert "docs/migration.md#from-open-data-hub-2-or-rhoai-2" in result.stdout
+        assert "#upgrade-from-the-go-operator" not in result.stdout
         await check_go_operator_after_a_rollback(environment, kubeconfig)
         removal = ["uninstall", "-n", NAMESPACE, "--kubeconfig", str(kubeconfig), "--dry-run"]
         result = await anyio.to_thread.run_sync(
@@ -491,7 +493,9 @@ async def test_go_operator_is_named_and_gets_no_manifests_of_this_one(tmp_path: 
         )
         first, *rest = result.stdout.splitlines()
         assert first.startswith(f"Note: namespace {NAMESPACE} has the Go operator; to replace the")
-        assert rest, "what would be removed"
+        save = f"kubectl -n {NAMESPACE} get configmap codeflare-operator-config -o yaml"
+        assert rest[0] == f"Note: the ConfigMap is removed; to save its settings: {save}"
+        assert rest[1:], "what would be removed"
 
 
 async def check_go_operator_after_a_rollback(environment: Environment, kubeconfig: Path) -> None:

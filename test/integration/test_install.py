@@ -925,8 +925,10 @@ async def test_documented_additional_operator_takes_nothing_from_the_first(tmp_p
         assert removed == lines_after("would delete ", planned)
         assert "ClusterRole codeflare-operator-manager-role-codeflare-b" in removed
         assert all(second in line for line in removed)
+        await environment.create(held_lease(second, "laptop_0"))
         again = await run_uninstall(environment, tmp_path, *options)
         assert again.startswith(f"nothing to remove: namespace {second} has no operator; ")
+        assert f"kubectl --namespace {second} delete lease/codeflare-operator-lock\n" in again
         missing = await run_uninstall(environment, tmp_path, "--namespace", "nope", code=2)
         assert (
             missing

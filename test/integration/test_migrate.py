@@ -472,6 +472,11 @@ async def assert_running_operator_is_an_obstacle(env: Environment, directory: Pa
     assert "Stop or remove before cfo starts, because both would run:" in takeover.stderr
     assert "Deployment default/codeflare-operator-manager is running" in takeover.stderr
     assert "webhook" not in takeover.stderr, "cfo takes it over, so no RayCluster is unprotected"
+    labels = {"app.opendatahub.io/codeflare": "true"}
+    await env.patch(operator, {"metadata": {"labels": labels}})
+    takeover = await run(env, directory, "--to", "cfo", "-n", NAMESPACE, "go-both")
+    assert "stop it: set spec.components.codeflare.managementState of the" in takeover.stderr
+    assert "scale deployment" not in takeover.stderr
     without_clusters = await run(env, directory, "--to", "cfo", "-n", "default")
     assert "0 RayClusters" in without_clusters.stdout
     assert "Deployment default/codeflare-operator-manager is running" in without_clusters.stderr

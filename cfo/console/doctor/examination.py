@@ -25,7 +25,7 @@ from cfo.config.missing_namespaces import missing_namespaces
 from cfo.config.section import ConfigurationError
 from cfo.console.doctor import checks, facts, other_operators
 from cfo.console.doctor.installed import SERVICE_MONITOR, InstalledOptions, read_options
-from cfo.console.doctor.installer import helm_release, olm_owner
+from cfo.console.doctor.installer import helm_release, migration_remedy, olm_owner
 from cfo.console.doctor.outside_roles import check_outside_roles
 from cfo.console.doctor.permissions import (
     may_read_configuration,
@@ -36,6 +36,7 @@ from cfo.console.doctor.report import (
     Findings,
     assuming_defaults,
     with_configuration,
+    with_migration,
     with_options,
     with_remedy,
     without_manifests,
@@ -296,7 +297,8 @@ async def examine(
     if configured is not None:
         findings = with_configuration(findings, f"config of the Helm release {configured.name}")
     if is_go:
-        return without_manifests(findings, MIGRATION)
+        findings = without_manifests(findings, MIGRATION)
+        return with_migration(findings, migration_remedy(installation.deployment))
     if is_outside:
         return without_manifests(findings, RESTART_OUTSIDE)
     options = InstalledOptions(unread=["components and image"])

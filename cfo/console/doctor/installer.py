@@ -1,7 +1,7 @@
 """Which tool has installed the operator, and how that tool repairs an installation.
 
 ``cfo manifests | kubectl apply`` would take fields from Helm, whose next upgrade fails then, and OLM would revert it.
-Both tools put labels on the Deployment.
+Both tools put labels on the Deployment, and so does Open Data Hub on that of the Go operator.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+from cfo.checks.findings import MIGRATION, MIGRATION_FROM_ODH
 from cfo.features import OPTIONAL_ROLES
 from cfo.features.contract import OptionalRole
 from cfo.manifests.names import SERVICE_ACCOUNT
@@ -19,6 +20,8 @@ from cfo.runtime import Object, annotations_of, labels_of, namespace_of
 
 _OLM_V0_OWNER: Final = "olm.owner"
 _OLM_V1_OWNER: Final = "olm.operatorframework.io/owner-name"
+_ODH_COMPONENT: Final = "app.opendatahub.io/codeflare"
+"""The label that Open Data Hub 2 and RHOAI 2 put on all objects of their component codeflare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,16 @@ class OLMOwner:
         words += ["--clusterrole", optional_cluster_role(role)]
         words += ["--serviceaccount", f"{self.namespace}:{SERVICE_ACCOUNT}"]
         return shlex.join(words)
+
+
+def migration_remedy(deployment: Object | None) -> str:
+    """Return how the Go operator of ``deployment`` is replaced; Open Data Hub has to remove its own."""
+    return MIGRATION_FROM_ODH if is_of_open_data_hub(deployment) else MIGRATION
+
+
+def is_of_open_data_hub(deployment: Object | None) -> bool:
+    """Return whether a DataScienceCluster of Open Data Hub 2 or RHOAI 2 has installed ``deployment``."""
+    return deployment is not None and labels_of(deployment).get(_ODH_COMPONENT) == "true"
 
 
 def helm_release(obj: Object | None) -> HelmRelease | None:

@@ -7,7 +7,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from cfo.checks.findings import APPLY, CONFIGURATION, MANIFESTS, CheckStatus, Finding, skip
+from cfo.checks.findings import (
+    APPLY,
+    CONFIGURATION,
+    MANIFESTS,
+    MIGRATION,
+    CheckStatus,
+    Finding,
+    skip,
+)
 
 Findings = Mapping[str, Sequence[Finding]]
 """The findings by the name of their check."""
@@ -55,6 +63,16 @@ def without_manifests(findings: Findings, remedy: str) -> Findings:
         check: [
             replace(finding, remedy=remedy) if APPLY in finding.remedy else finding
             for finding in found
+        ]
+        for check, found in findings.items()
+    }
+
+
+def with_migration(findings: Findings, remedy: str) -> Findings:
+    """Put ``remedy`` where remedies say how the Go operator is replaced."""
+    return {
+        check: [
+            replace(finding, remedy=finding.remedy.replace(MIGRATION, remedy)) for finding in found
         ]
         for check, found in findings.items()
     }

@@ -29,6 +29,7 @@ from cfo.console.watched_bindings import SELECTOR
 from cfo.features import KINDS
 from cfo.manifests.overlays import bundled_crds
 from cfo.runtime import (
+    GVK,
     POD,
     Client,
     Forbidden,
@@ -101,7 +102,8 @@ async def check_installation(
         if abandoned:
             raise UninstallRefused(abandoned)
         if elsewhere and not delete_crds:
-            return f"namespace {namespace} has no operator; {elsewhere}"
+            left_behind = await _state_text(client, namespace)
+            return f"namespace {namespace} has no operator; {elsewhere}{left_behind}"
     if elsewhere and not is_installed:
         raise UninstallRefused(
             f"{elsewhere}, not {namespace}; --namespace has to be the namespace of the operator"
@@ -150,18 +152,40 @@ async def _remains(
             for key in await list_keys(client, left.gvk, label_selector=left.label):
                 if left.name in ("", key.name):
                     return f"{left.gvk.kind} {key} exists"
-    state = [
-        f"{gvk.kind} {name}"
-        for gvk, name in STATE.items()
-        if await client.get(gvk, NamespacedName(namespace, name), live=True) is not None
-    ]
+    state = await _state_in(client, namespace)
     if state:
-        return f"it contains {', '.join(state)}"
+        return f"it contains {_named_state(state)}"
     if delete_crds:
         for crd in bundled_crds():
             if await client.get(gvk_of(crd), key_of(crd), live=True) is not None:
                 return f"CustomResourceDefinition {name_of(crd)} exists"
     return ""
+
+
+async def _state_in(client: Client, namespace: str) -> list[GVK]:
+    """Return the kinds of the objects in ``namespace`` with the names that an operator uses."""
+    return [
+        gvk
+        for gvk, name in STATE.items()
+        if await client.get(gvk, NamespacedName(namespace, name), live=True) is not None
+    ]
+
+
+def _named_state(kinds: Iterable[GVK]) -> str:
+    return ", ".join(f"{gvk.kind} {STATE[gvk]}" for gvk in kinds)
+
+
+async def _state_text(client: Client, namespace: str) -> str:
+    """Describe what an operator left in ``namespace``, and how it is deleted; empty if there is nothing."""
+    state = await _state_in(client, namespace)
+    if not state:
+        return ""
+    words = ["kubectl", "--namespace", namespace, "delete"]
+    words += [f"{gvk.kind.lower()}/{STATE[gvk]}" for gvk in state]
+    return (
+        f"; {namespace} contains {_named_state(state)}: if cfo run left them there, "
+        f"{shlex.join(words)}"
+    )
 
 
 async def _state_elsewhere(client: Client, namespace: str) -> str:

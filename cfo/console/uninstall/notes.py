@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime
 
-from cfo.checks.findings import MIGRATION
 from cfo.config.model import LeaderElection
 from cfo.console.doctor.facts import is_go_deployment, read_installation
+from cfo.console.doctor.installer import migration_remedy
 from cfo.console.lease_holder import living_holder
 from cfo.console.uninstall.stored_objects import MAX_NAMED, installed_elsewhere
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
-from cfo.runtime import DEPLOYMENT, Client, Object, key_of, namespace_of
+from cfo.runtime import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    Client,
+    NamespacedName,
+    Object,
+    key_of,
+    namespace_of,
+)
 from cfo.runtime.objects import LEASE
-from cfo.version import __version__
+from cfo.version import CONFIG_MAP_NAME, __version__
 
 
 async def notes_on_removal(client: Client, namespace: str) -> list[str]:
@@ -20,7 +29,11 @@ async def notes_on_removal(client: Client, namespace: str) -> list[str]:
     notes: list[str] = []
     installation = await read_installation(client, namespace)
     if is_go_deployment(installation.deployment, __version__):
-        notes.append(f"namespace {namespace} has the Go operator; {MIGRATION}")
+        remedy = migration_remedy(installation.deployment)
+        notes.append(f"namespace {namespace} has the Go operator; {remedy}")
+    if await client.get(CONFIG_MAP, NamespacedName(namespace, CONFIG_MAP_NAME), live=True):
+        command = ["kubectl", "-n", namespace, "get", "configmap", CONFIG_MAP_NAME, "-o", "yaml"]
+        notes.append(f"the ConfigMap is removed; to save its settings: {shlex.join(command)}")
     signs = await _unproven_operators(client, namespace)
     if signs:
         more = f", and {len(signs) - MAX_NAMED} more" if len(signs) > MAX_NAMED else ""

@@ -7,8 +7,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
+from cfo.checks.findings import MIGRATION_FROM_ODH
 from cfo.config.model import LeaderElection
 from cfo.console.doctor.facts import find_namespace, is_go_deployment
+from cfo.console.doctor.installer import is_of_open_data_hub
 from cfo.console.doctor.other_operators import configuration_of
 from cfo.console.lease_holder import living_holder
 from cfo.console.namespaces import has_namespace
@@ -127,10 +129,13 @@ def find_obstacles(
         if wanted or existing:
             namespace = namespace_of(deployment)
             name = name_of(deployment)
-            yield (
-                f"Deployment {namespace}/{name} is running; stop it: "
-                f"kubectl -n {namespace} scale deployment {name} --replicas 0"
-            )
+            remedy = f"kubectl -n {namespace} scale deployment {name} --replicas 0"
+            if is_of_open_data_hub(deployment):
+                remedy = (
+                    "set spec.components.codeflare.managementState of the DataScienceCluster to Removed, or Open Data "
+                    f"Hub applies it again; {MIGRATION_FROM_ODH}"
+                )
+            yield f"Deployment {namespace}/{name} is running; stop it: {remedy}"
     for lease in leases:
         holder = living_holder(lease, now)
         if holder:
