@@ -452,14 +452,15 @@ async def _check_webhook_owner(
     config_map: NamespacedName,
     *,
     has_replicas: bool,
+    is_serving: bool,
 ) -> Mapping[NamespacedName, str]:
     """Raise :class:`AddressInUse` if another operator serves the webhooks of our webhook configurations.
 
     A configuration has one address and one CA, so the webhooks of one of the two would never be called again. Another
     operator is recognized by its Lease; older versions renew none, and are recognized because they accept a connection,
     or, from outside the cluster, because their Service has ready pods. ``has_replicas``: pods of our own Service can be
-    replicas of this process. Only administrators change these configurations, so no tenant can prevent the start of the
-    operator. Returns the Leases that are known to have expired, with their ``renewTime`` (see
+    replicas of this process. ``is_serving``: this process serves the webhooks. Only administrators change these
+    configurations, so no tenant can prevent the start of the operator. Returns the Leases that are known to have expired, with their ``renewTime`` (see
     :class:`.WebhookOptions`).
     """
     probe = OwnerProbe(client, SystemClock(), reads_endpoints=options.is_only)
@@ -470,6 +471,9 @@ async def _check_webhook_owner(
         except Forbidden:
             continue  # the roles of older releases do not allow it
         if stored is None:
+            # Who creates it, such as the administrator with --webhook-cert-dir, names our Service.
+            is_alone = options.is_only and not has_replicas
+            unserved = unserved or (is_serving and is_alone and options.url is None)
             continue
         other = await _living_owner(probe, stored, options)
         if (
@@ -731,7 +735,11 @@ async def run(
             if checked is not None:
                 has_replicas = election.leader_elect is True
                 expired = await _check_webhook_owner(
-                    client, checked, config_map, has_replicas=has_replicas
+                    client,
+                    checked,
+                    config_map,
+                    has_replicas=has_replicas,
+                    is_serving=webhook is not None,
                 )
                 webhook = webhook and replace(webhook, expired=expired)
             roles = await enabled_roles(client, parsed.configuration)

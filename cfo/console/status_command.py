@@ -30,7 +30,7 @@ from cfo.console.errors import (
 )
 from cfo.console.execution import CONTEXT, kubeconfig_option, timeout_option
 from cfo.console.namespaces import require_namespace
-from cfo.console.summary_text import detail, listing
+from cfo.console.summary_text import detail, listing, place_text
 from cfo.console.summary_watch import can_replace_text, print_changes, replace_table
 from cfo.runtime import (
     GVK,
@@ -209,6 +209,8 @@ async def _watch(session: Session, namespace: str | None, name: str) -> None:
         return
     for line in _notes(session, namespace):
         echo(line, err=True)
+    if not await session.overview.snapshot():
+        echo(f"no objects in {place_text(namespace)}", err=True)
     await print_changes(session.overview, name=name)
 
 
@@ -274,9 +276,8 @@ def _notes(session: Session, namespace: str | None) -> list[str]:
         notes.append(f"not read: {', '.join(unread)}")
     forbidden = session.forbidden_resources()
     if forbidden:
-        where = "all namespaces" if namespace is None else f"namespace {namespace}"
         notes.append(
-            f"forbidden in {where}: list and watch of {', '.join(forbidden)}; ask the administrator for the permission"
+            f"forbidden in {place_text(namespace)}: list and watch of {', '.join(forbidden)}; ask the administrator for the permission"
         )
     left_out = session.overview.left_out()
     names = kind_names(session.overview.views)
@@ -409,7 +410,7 @@ def _check_readable(
     if not informers or any(informer.has_synced for informer in informers):
         return
     if all(informer.is_forbidden for informer in informers):
-        where = "all namespaces" if namespace is None else f"namespace {namespace}"
+        where = place_text(namespace)
         alternative = "try -n NAMESPACE" if namespace is None else "check the namespace's name"
         names = ", ".join(sorted({session.resources[informer.gvk] for informer in informers}))
         raise NotReadable(

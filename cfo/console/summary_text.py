@@ -103,8 +103,12 @@ def listing(
     if problems:
         yield from problems
         yield ""
-    where = "all namespaces" if namespace is None else f"namespace {namespace}"
-    yield f"{counts(summaries)} in {where}"
+    yield f"{counts(summaries)} in {place_text(namespace)}"
+
+
+def place_text(namespace: str | None) -> str:
+    """Return where objects were looked for; ``None``: in all namespaces."""
+    return "all namespaces" if namespace is None else f"namespace {namespace}"
 
 
 def without_repetitions(summaries: Sequence[Summary]) -> list[Summary]:

@@ -795,6 +795,9 @@ async def test_remedies_install_nothing_while_the_operator_runs_outside_the_clus
                 obj["spec"]["replicas"] = replicas
             if obj["kind"] == "MutatingWebhookConfiguration":
                 del obj["webhooks"][0]
+            if obj["kind"] == "ValidatingWebhookConfiguration":
+                obj["webhooks"][0]["failurePolicy"] = "Ignore"
+                ignoring = obj["webhooks"][0]["name"]
             if obj["kind"] != "ClusterRoleBinding":
                 await environment.client.apply(obj)
         kubeconfig = tmp_path / "admin"
@@ -832,7 +835,12 @@ async def test_remedies_install_nothing_while_the_operator_runs_outside_the_clus
             assert not any("cfo manifests" in each for check in found.values() for each in check)
             # They are those of the Deployment, which does not run.
             assert found["version"] == found["images"] == {""}
-            assert found["webhooks"] == {RESTART_OUTSIDE}
+            name = "codeflare-operator-validating-webhook-configuration"
+            patch = {"webhooks": [{"name": ignoring, "failurePolicy": "Fail"}]}
+            assert found["webhooks"] == {
+                RESTART_OUTSIDE,
+                f"kubectl patch validatingwebhookconfiguration {name} -p '{json.dumps(patch)}'",
+            }
 
             for obj in render_roles("other", ["authentication"]):
                 await environment.client.apply(obj)

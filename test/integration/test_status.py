@@ -192,6 +192,8 @@ async def test_status_shows_what_the_user_is_allowed_to_read(
         monkeypatch.setattr(status_command, "print_changes", print_nothing)
         watched = await status(env.plane, tmp_path, "-n", "ns", "--watch", token=tenant)
         assert watched.stderr == own.stderr
+        watched = await status(env.plane, tmp_path, "-n", "default", "--watch")
+        assert watched.stderr.endswith("no objects in namespace default\n")
 
         detail = await status(env.plane, tmp_path, "-n", "ns", "raycluster/rc", token=tenant)
         assert detail.exit_code == 0

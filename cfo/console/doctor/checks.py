@@ -408,7 +408,7 @@ def check_webhooks(
                 )
         if missing:
             yield fail(f"{fact.name} lacks {', '.join(missing)}", repair)
-        yield from _narrowed_findings(fact, repair)
+        yield from _narrowed_findings(fact, "" if is_outside else repair)
         for service, ready in fact.services.items():
             if service.namespace == unserved:
                 yield fail(
@@ -439,18 +439,22 @@ def check_webhooks(
 
 
 def _narrowed_findings(fact: WebhookConfigurationFacts, repair: str) -> Iterator[Finding]:
-    """Yield the settings with which objects bypass webhooks; ``repair`` restores the settings of the manifests."""
-    stored: dict[str, dict[str, Any]] = {}
+    """Yield the settings with which objects bypass webhooks.
+
+    ``repair`` restores what the manifests name. It is empty if that would start a second operator: then the patch, which
+    removes what they do not name, restores all.
+    """
+    patched: dict[str, dict[str, Any]] = {}
     for webhook in fact.narrowed:
-        if webhook.is_stored:
-            stored.setdefault(webhook.name, {"name": webhook.name})[webhook.setting] = None
-    patch = json.dumps({"webhooks": list(stored.values())})
-    remove = f"kubectl patch {fact.kind.lower()} {fact.name} -p {shlex.quote(patch)}"
+        if webhook.is_stored or not repair:
+            patched.setdefault(webhook.name, {"name": webhook.name})[webhook.setting] = webhook.wanted
+    patch = json.dumps({"webhooks": list(patched.values())})
+    command = f"kubectl patch {fact.kind.lower()} {fact.name} -p {shlex.quote(patch)}"
     for webhook in fact.narrowed:
         finding = warn if webhook.is_fixed else fail
         yield finding(
             f"{fact.name}: objects bypass {webhook.name}: {webhook.reason}",
-            remove if webhook.is_stored else repair,
+            command if webhook.is_stored or not repair else repair,
         )
 
 

@@ -214,7 +214,7 @@ class NarrowedWebhook(NamedTuple):
     """A webhook that objects bypass, because of a ``setting`` that the manifests do not have so, for a ``reason``.
 
     ``is_stored``: the manifests do not name the setting, so to apply them leaves it as it is. ``is_fixed``: it is a
-    choice of namespaces that no tenant can change.
+    choice of namespaces that no tenant can change. ``wanted``: what the manifests have; ``None`` for nothing.
     """
 
     name: str
@@ -222,6 +222,7 @@ class NarrowedWebhook(NamedTuple):
     reason: str
     is_stored: bool
     is_fixed: bool = False
+    wanted: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,7 +459,9 @@ def narrowed_settings(webhook: Object, wanted: Object) -> Iterator[NarrowedWebho
     settings: set[str] = set()
     for gap in gaps_of(webhook, wanted):
         settings.add(gap.setting)
-        yield NarrowedWebhook(name, gap.setting, gap.reason, gap.setting not in wanted)
+        is_stored = gap.setting not in wanted
+        wanted_value = wanted.get(gap.setting)
+        yield NarrowedWebhook(name, gap.setting, gap.reason, is_stored, wanted=wanted_value)
     if webhook.get("namespaceSelector") and "namespaceSelector" not in settings:
         reason = (
             f"its namespaceSelector selects only the namespaces with {namespace_selector(webhook)}"

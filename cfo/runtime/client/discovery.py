@@ -304,7 +304,7 @@ class RESTMapper:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             # The response can be the page of a proxy, for example.
             problem = "the response is not an aggregated discovery document"
-            raise DiscoveryIncomplete(f"discover {document.path}: {problem}") from error
+            raise DiscoveryIncomplete(f"get {document.path}: {problem}") from error
         document.etag = response.headers.get("ETag", "")
 
 

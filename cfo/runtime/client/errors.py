@@ -20,6 +20,11 @@ _MAX_DENIAL: Final = 2000
 _ETCD_LIMIT: Final = "etcdserver: request is too large"
 
 
+def _request_text(verb: str, resource: str) -> str:
+    """Return how a message names a request; discovery is to GET a path, as kubectl calls it."""
+    return f"{'get' if verb == 'discover' else verb} {resource}"
+
+
 class APIError(Exception):
     """An error response of the API server.
 
@@ -60,7 +65,7 @@ class APIError(Exception):
         return self.details.get("causes") or []
 
     def __str__(self) -> str:
-        where = f"{self.verb} {self.resource}: " if self.verb else ""
+        where = f"{_request_text(self.verb, self.resource)}: " if self.verb else ""
         return f"{where}{self.message}"
 
 
@@ -160,7 +165,7 @@ class TransportError(Exception):
         self.verb = verb
         self.resource = resource
         if verb:
-            message = f"{verb} {resource}: {message}"
+            message = f"{_request_text(verb, resource)}: {message}"
         super().__init__(message)
 
 

@@ -324,7 +324,7 @@ async def test_response_that_is_no_discovery_does_not_prove_that_a_kind_is_missi
     server.answer("GET", "/apis", response, json(WITH_RAY), response)
     with pytest.raises(
         DiscoveryIncomplete,
-        match="discover /apis: the response is not an aggregated discovery document",
+        match="get /apis: the response is not an aggregated discovery document",
     ):
         await mapper.resource(RAY)
     assert (await mapper.resource(RAY)).plural == "rayclusters"
