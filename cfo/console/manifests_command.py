@@ -82,8 +82,9 @@ _IMAGE = re.compile(
     "tenants",
     multiple=True,
     metavar="NAMESPACE",
-    help="Print what protects a namespace of tenants instead: quota, default requests, NetworkPolicies, Pod Security "
-    "admission, and the policy of the component reserved-hosts, which is for the whole cluster. Repeatable.",
+    help="Print a namespace of tenants, which is created if it does not exist, and what protects it: quota, default "
+    "requests, NetworkPolicies, Pod Security admission, and the policy of the component reserved-hosts, which is for the "
+    "whole cluster. Nothing of the operator is printed. Repeatable.",
 )
 @click.option(
     "--quota",

@@ -18,7 +18,7 @@ from cfo.config.model import OperatorConfiguration
 from cfo.config.section import ConfigurationError
 from cfo.features import OPTIONAL_ROLES
 from cfo.features.contract import OptionalRole
-from cfo.manifests.names import default_image, named
+from cfo.manifests.names import LABELS, default_image, named
 from cfo.manifests.overlays import COMPONENTS, render
 from cfo.version import CONFIG_MAP_NAME, __version__
 from test.support.charts import CHART, Renderer, refused_by_schema, render_chart
@@ -63,7 +63,7 @@ def with_sorted_volumes(
 )
 def test_chart_renders_the_same_objects(components: list[str]) -> None:
     values = {
-        VALUE_SWITCHES.get(name, name): {"enabled": True, "webhookSources": []}
+        VALUE_SWITCHES.get(name, name): {"enabled": True, "webhookSources": [], "labels": {}}
         for name in components
     }
     assert with_sorted_volumes(by_key(render_chart("target", values))) == with_sorted_volumes(
@@ -100,8 +100,12 @@ def test_values_are_rendered() -> None:
         "imagePullSecrets": [{"name": "registry"}],
         "env": [{"name": "CERT_GENERATOR_IMAGE", "value": "registry.test/ubi9"}],
         "config": config,
+        "prometheus": {"enabled": True, "labels": {"release": "stack"}},
     }
     objects = by_key(render_chart("target", values))
+    for (kind, _, _), obj in objects.items():
+        if kind in ("ServiceMonitor", "PrometheusRule"):
+            assert obj["metadata"]["labels"] == {**LABELS, "release": "stack"}
     deployment = objects["Deployment", "target", "codeflare-operator-manager"]
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
