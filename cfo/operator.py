@@ -460,8 +460,8 @@ async def _check_webhook_owner(
     operator is recognized by its Lease; older versions renew none, and are recognized because they accept a connection,
     or, from outside the cluster, because their Service has ready pods. ``has_replicas``: pods of our own Service can be
     replicas of this process. ``is_serving``: this process serves the webhooks. Only administrators change these
-    configurations, so no tenant can prevent the start of the operator. Returns the Leases that are known to have expired, with their ``renewTime`` (see
-    :class:`.WebhookOptions`).
+    configurations, so no tenant can prevent the start of the operator. Returns the Leases that are
+    known to have expired, with their ``renewTime`` (see :class:`.WebhookOptions`).
     """
     probe = OwnerProbe(client, SystemClock(), reads_endpoints=options.is_only)
     unserved = False
@@ -472,8 +472,8 @@ async def _check_webhook_owner(
             continue  # the roles of older releases do not allow it
         if stored is None:
             # Who creates it, such as the administrator with --webhook-cert-dir, names our Service.
-            is_alone = options.is_only and not has_replicas
-            unserved = unserved or (is_serving and is_alone and options.url is None)
+            is_single = options.is_only and not has_replicas
+            unserved = unserved or (is_serving and is_single and options.url is None)
             continue
         other = await _living_owner(probe, stored, options)
         if (

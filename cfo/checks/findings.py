@@ -34,8 +34,8 @@ MIGRATION: Final = (
 """The remedy if the Go operator is installed, whose image must not get the permissions of this one."""
 
 MIGRATION_FROM_ODH: Final = (
-    "to replace the Go operator of Open Data Hub or RHOAI, which would apply it again, follow docs/migration.md, section "
-    "From Open Data Hub 2 or RHOAI 2: "
+    "to replace the Go operator of Open Data Hub or RHOAI, which would apply it again, follow docs/migration.md, "
+    "section From Open Data Hub 2 or RHOAI 2: "
     "https://github.com/project-codeflare/cfo/blob/main/docs/migration.md#from-open-data-hub-2-or-rhoai-2"
 )
 """The remedy if Open Data Hub has installed the Go operator."""

@@ -83,8 +83,8 @@ _IMAGE = re.compile(
     multiple=True,
     metavar="NAMESPACE",
     help="Print a namespace of tenants, which is created if it does not exist, and what protects it: quota, default "
-    "requests, NetworkPolicies, Pod Security admission, and the policy of the component reserved-hosts, which is for the "
-    "whole cluster. Nothing of the operator is printed. Repeatable.",
+    "requests, NetworkPolicies, Pod Security admission, and the policy of the component reserved-hosts, which is for "
+    "the whole cluster. Nothing of the operator is printed. Repeatable.",
 )
 @click.option(
     "--quota",

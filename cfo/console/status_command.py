@@ -277,7 +277,8 @@ def _notes(session: Session, namespace: str | None) -> list[str]:
     forbidden = session.forbidden_resources()
     if forbidden:
         notes.append(
-            f"forbidden in {place_text(namespace)}: list and watch of {', '.join(forbidden)}; ask the administrator for the permission"
+            f"forbidden in {place_text(namespace)}: list and watch of {', '.join(forbidden)}; ask the administrator "
+            "for the permission"
         )
     left_out = session.overview.left_out()
     names = kind_names(session.overview.views)

@@ -441,13 +441,14 @@ def check_webhooks(
 def _narrowed_findings(fact: WebhookConfigurationFacts, repair: str) -> Iterator[Finding]:
     """Yield the settings with which objects bypass webhooks.
 
-    ``repair`` restores what the manifests name. It is empty if that would start a second operator: then the patch, which
-    removes what they do not name, restores all.
+    ``repair`` restores what the manifests name. It is empty if that would start a second operator: then the patch
+    restores all, which otherwise only removes what they do not name.
     """
     patched: dict[str, dict[str, Any]] = {}
     for webhook in fact.narrowed:
         if webhook.is_stored or not repair:
-            patched.setdefault(webhook.name, {"name": webhook.name})[webhook.setting] = webhook.wanted
+            settings = patched.setdefault(webhook.name, {"name": webhook.name})
+            settings[webhook.setting] = webhook.wanted
     patch = json.dumps({"webhooks": list(patched.values())})
     command = f"kubectl patch {fact.kind.lower()} {fact.name} -p {shlex.quote(patch)}"
     for webhook in fact.narrowed:
