@@ -8,7 +8,7 @@ import pytest
 
 from envtest.api_client import APIClient
 from test.integration.test_differential import CORE
-from test.support.rules import APPS, DRY_RUN, causes
+from test.support.rules import APPS, DRY_RUN, STRATEGIC, TEMPLATE, causes
 
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 
@@ -266,3 +266,86 @@ async def test_an_empty_volume_name_of_an_attachment_has_two_errors(api: APIClie
     assert answer.code == 422
     reasons = sorted(each["reason"] for each in answer.body["details"]["causes"])
     assert reasons == ["FieldValueInvalid", "FieldValueRequired"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected"),
+    [
+        (
+            "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers",
+            {
+                "spec": {
+                    "maxReplicas": 3,
+                    "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"},
+                    "behavior": {"scaleDown": {"policies": []}},
+                }
+            },
+            [
+                (
+                    "spec.behavior.scaleDown.policies",
+                    "Required value: must specify at least one Policy",
+                )
+            ],
+        ),
+        (
+            "/apis/storage.k8s.io/v1/storageclasses",
+            {"provisioner": "a/b", "reclaimPolicy": ""},
+            [],
+        ),
+        (
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+            {"value": 1, "preemptionPolicy": ""},
+            [("preemptionPolicy", "Required value")],
+        ),
+        (
+            "/api/v1/persistentvolumes",
+            {
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "capacity": {"storage": "-1500m"},
+                    "hostPath": {"path": "/a"},
+                }
+            },
+            [
+                ("spec.capacity[storage]", "Invalid value: -2: must be a valid resource quantity"),
+                ("spec.capacity[storage]", 'Invalid value: "-1500m": must be greater than zero'),
+            ],
+        ),
+    ],
+)
+async def test_values_that_are_empty_are_not_absent(
+    api: APIClient, path: str, body: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    answer = await api.post(path, {"metadata": {"name": "a"}, **body}, DRY_RUN)
+    assert (causes(answer.body) if expected else answer.code) == (expected or 201)
+
+
+async def test_bytes_can_be_a_list_of_numbers(api: APIClient) -> None:
+    secrets = "/api/v1/namespaces/default/secrets"
+    body: dict[str, Any] = {"metadata": {"name": "a"}, "data": {"a": [None, 255]}}
+    stored = await api.post(secrets, body, DRY_RUN)
+    body["data"]["a"] = [256]
+    rejected = await api.post(secrets, body, DRY_RUN)
+    assert stored.body["data"] == {"a": "AP8="}
+    assert rejected.body["message"].endswith(
+        "json: cannot unmarshal number 256 into Go struct field Secret.data of type uint8"
+    )
+
+
+async def test_template_generation_of_daemon_sets_is_converted(api: APIClient) -> None:
+    """kube-apiserver reports it in a different way for each kind of patch."""
+    path = f"{APPS}/daemonsets"
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
+    await api.post(path, {"metadata": {"name": "a"}, "spec": spec})
+    patch = {"metadata": {"annotations": {"deprecated.daemonset.template.generation": "x"}}}
+    merged = await api.merge(f"{path}/a", patch)
+    combined = await api.request("PATCH", f"{path}/a", patch, content_type=STRATEGIC)
+    identity = {"apiVersion": "apps/v1", "kind": "DaemonSet"}
+    patch["metadata"]["name"] = "a"
+    applied = await api.apply(f"{path}/a", {**identity, **patch}, "m", {"force": "true"})
+    problem = 'strconv.ParseInt: parsing "x": invalid syntax'
+    unconverted = "failed to convert to unversioned (/a; apps/v1, Kind=DaemonSet)"
+    assert (merged.code, combined.code, applied.code) == (422, 500, 500)
+    assert problem in merged.body["message"]
+    assert combined.body["message"] == problem
+    assert applied.body["message"] == f"{unconverted}: {problem}"

@@ -49,7 +49,7 @@ def job_policy_errors(spec: Mapping[str, Any], path: str) -> Iterator[FieldError
             yield invalid(
                 f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions"
             )
-    else:
+    elif spec.get("completionMode") in (None, "NonIndexed"):
         for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
             if spec.get(name) is not None:
                 yield invalid(f"{path}.{name}", spec[name], "requires indexed completion mode")
@@ -175,7 +175,6 @@ def _exit_code_errors(
         return
     seen: set[int] = set()
     for position, value in enumerate(values):
-        yield from nonnegative(f"{path}.values[{position}]", value)
         if value == 0 and operator == "In":
             yield invalid(f"{path}.values[{position}]", value, "must not be 0 for the In operator")
         if value in seen:

@@ -30,6 +30,7 @@ from envtest.schema.quantity import QuantityError, canonical, rounded_to_milli
 from envtest.schema.schema_node import Schema
 
 __all__ = [
+    "ConversionError",
     "DecodeError",
     "EmbeddedTypeError",
     "WrongTypeError",
@@ -87,6 +88,10 @@ class DecodeError(ValueError):
         return str(self) if self.first is None else self.first.converted
 
 
+class ConversionError(DecodeError):
+    """A value that its type accepts, and that kube-apiserver cannot convert to its internal type."""
+
+
 class EmbeddedTypeError(DecodeError):
     """An embedded resource whose apiVersion or kind is not a string; it does not prevent an apply from decoding."""
 
@@ -126,7 +131,7 @@ class WrongTypeError(DecodeError):
 
     def __str__(self) -> str:
         word = _JSON_TYPE_NAMES.get(type(self._value), "value")
-        if word == "number" and self.expected in ("int32", "int64"):
+        if word == "number" and self.expected in ("uint8", "int32", "int64"):
             word = f"number {self._value}"
         where = f"struct field {self._struct}.{'.'.join(self._fields)}" if self._fields else "value"
         return f"json: cannot unmarshal {word} into Go {where} of type {self._named}"
@@ -211,6 +216,9 @@ def zero(type_name: str) -> Any:
 
 _DROPPED_IF_EMPTY = frozenset({"io.k8s.api.core.v1.Lifecycle"})
 """Types whose objects kube-apiserver drops if they contain only fields of disabled features."""
+
+_KEPT_IF_EMPTY = frozenset({("io.k8s.api.autoscaling.v2.HPAScalingRules", "policies")})
+"""Lists that are omitted if they are empty, but get their default only if they are absent; no valid object has them."""
 
 Drop: TypeAlias = Callable[[Any], None]
 """Removes the disabled fields of a value, in place."""
@@ -331,7 +339,8 @@ def _struct(schema: Schema) -> Convert:
             always[name] = _zero_of(node)
         # An empty managedFields list is a request to reset field ownership, and must not be dropped, unless it is in
         # a template.
-        omitted[name] = None if name == "managedFields" else _omitted_values(node, wire)
+        is_kept = name == "managedFields" or (plain_name(schema.ref), name) in _KEPT_IF_EMPTY
+        omitted[name] = None if is_kept else _omitted_values(node, wire)
     empty_as_zero = {
         name
         for name in always
@@ -540,8 +549,8 @@ def _string(value: Any, path: str, unknown: list[str]) -> Any:
 
 
 def _bytes(value: Any, path: str, unknown: list[str]) -> Any:
-    if isinstance(value, list) and all(isinstance(each, int) and 0 <= each < 256 for each in value):
-        value = base64.b64encode(bytes(value)).decode()  # as Go decodes an array of numbers
+    if isinstance(value, list):  # Go decodes it as the numbers of the bytes
+        return base64.b64encode(bytes([_byte(each, path) for each in value])).decode()
     if not isinstance(value, str):
         raise WrongTypeError(value, "[]uint8", path)
     try:
@@ -551,6 +560,14 @@ def _bytes(value: Any, path: str, unknown: list[str]) -> Any:
     except (binascii.Error, ValueError):
         message = f"illegal base64 data at input byte {_bad_base64(value)}"
         raise DecodeError(message, path) from None
+
+
+def _byte(value: Any, path: str) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 256:
+        raise WrongTypeError(value, "uint8", path)
+    return value
 
 
 def _bad_base64(text: str) -> int:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envtest.apimachinery.field_errors import FieldError, forbidden, invalid, not_supported
+from envtest.apimachinery.field_errors import (
+    FieldError,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+)
 from envtest.apimachinery.objects import Object
 from envtest.builtins.strategy import BuiltinStrategy
 from envtest.registry.resource import RequestContext
@@ -42,7 +48,9 @@ class PriorityClassStrategy(BuiltinStrategy):
             text = "maximum allowed value of a user defined priority is 1000000000"
             yield forbidden("value", text)
         policy = obj.get("preemptionPolicy")
-        if old is None and policy is not None and policy not in _POLICIES:
+        if old is None and policy == "":
+            yield required("preemptionPolicy")
+        elif old is None and policy is not None and policy not in _POLICIES:
             yield not_supported("preemptionPolicy", policy, _POLICIES)
         if old is not None:
             if value != (old.get("value") or 0):

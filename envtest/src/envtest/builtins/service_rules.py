@@ -370,7 +370,7 @@ def _port_errors(ports: Sequence[Mapping[str, Any]]) -> Iterator[FieldError]:
         problems = port_number(target) if isinstance(target, int) else port_name(target)
         for problem in problems:
             yield invalid(f"{path}.targetPort", target, problem)
-        if port.get("appProtocol"):
+        if port.get("appProtocol") is not None:
             for problem in qualified_name(port["appProtocol"]):
                 yield invalid(f"{path}.appProtocol", port["appProtocol"], problem)
 

@@ -90,7 +90,7 @@ class StorageClassStrategy(BuiltinStrategy):
         """Yield the errors of a class, whose provisioner, parameters, reclaim policy and binding mode are immutable."""
         yield from _provisioner_errors(obj.get("provisioner") or "", "provisioner")
         yield from _parameter_errors(obj.get("parameters") or {})
-        if obj.get("reclaimPolicy") not in ("Delete", "Retain"):
+        if obj.get("reclaimPolicy") not in ("", "Delete", "Retain"):
             yield not_supported("reclaimPolicy", obj.get("reclaimPolicy"), ("Delete", "Retain"))
         mode = obj.get("volumeBindingMode")
         if mode not in ("Immediate", "WaitForFirstConsumer"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from envtest.apimachinery.errors import bad_request
+from envtest.apimachinery.errors import StatusError, bad_request
 from envtest.apimachinery.field_errors import FieldError, go_quote
 from envtest.apimachinery.name_rules import path_segment
 from envtest.apimachinery.objects import Object
@@ -167,17 +167,20 @@ class BuiltinStrategy(Strategy):
 
     def decode(self, obj: Object, ctx: RequestContext) -> list[str]:
         """See :meth:`Strategy.decode`."""
-        kind = self.resource.kind
-        version = self.resource.version
         try:
             decoded, unknown = decode(self.resource.type, obj)
         except DecodeError as error:
-            text = f'{kind} in version "{version}" cannot be handled as a {kind}: {error}'
-            raise bad_request(text) from error
+            raise self.undecodable(error) from error
         ctx.sent = dict(obj)
         obj.clear()
         obj.update(decoded)
         return [f"unknown field {go_quote(path)}" for path in unknown]
+
+    def undecodable(self, error: DecodeError) -> StatusError:
+        """Return a 400 about a body that cannot be decoded, to raise from ``error``."""
+        kind = self.resource.kind
+        version = self.resource.version
+        return bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {error}')
 
     def default(self, obj: Object) -> None:
         """See :meth:`Strategy.default`."""

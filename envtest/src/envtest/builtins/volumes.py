@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
+from math import floor
 from typing import Any, Final
 
 from envtest.apimachinery.field_errors import (
@@ -161,7 +162,11 @@ def _spec_errors(spec: Mapping[str, Any], volume_name: str) -> Iterator[FieldErr
     if set(capacity) != {"storage"}:
         yield not_supported("spec.capacity", spec.get("capacity"), ("storage",))
     for name, quantity in capacity.items():
-        if parse_quantity(quantity).value <= 0:
+        value = parse_quantity(quantity).value
+        if value < 0:
+            text = "must be a valid resource quantity"
+            yield invalid(f"spec.capacity[{name}]", floor(value), text)
+        if value <= 0:
             yield invalid(f"spec.capacity[{name}]", quantity, "must be greater than zero")
     policy = spec.get("persistentVolumeReclaimPolicy")
     if policy not in _RECLAIM_POLICIES:

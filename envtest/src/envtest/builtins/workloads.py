@@ -7,11 +7,9 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
-from envtest.apimachinery.errors import bad_request
 from envtest.apimachinery.field_errors import (
     FieldError,
     forbidden,
-    go_quote,
     invalid,
     not_supported,
     required,
@@ -25,6 +23,7 @@ from envtest.builtins.go_rendering import (
     internal_selector,
     internal_update_strategy,
 )
+from envtest.builtins.normalization import ConversionError
 from envtest.builtins.pod_rules import template_errors
 from envtest.builtins.pod_warnings import claim_warnings, name_warnings, template_warnings
 from envtest.builtins.pods import template_defaults
@@ -38,6 +37,7 @@ from envtest.builtins.string_validation import (
     percent_or_int_value,
     selects,
 )
+from envtest.formats.go_integers import parse_int64
 from envtest.registry.resource import RequestContext
 from envtest.schema.shaping import copy_json
 
@@ -391,12 +391,17 @@ class StatefulSetStrategy(WorkloadStrategy):
             rolling.pop("maxUnavailable", None)
 
     def spec_defaults(self, spec: Object) -> None:
-        """Set the defaults: ordered pods, a rolling update, retained claims."""
+        """Set the defaults: ordered pods, a rolling update, retained claims.
+
+        A strategy whose type is given keeps its parameters as they are, also without any.
+        """
         spec.setdefault("podManagementPolicy", "OrderedReady")
         strategy = spec["updateStrategy"]
-        strategy.setdefault("type", "RollingUpdate")
-        if strategy["type"] == "RollingUpdate":
-            strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+        if "type" not in strategy:
+            strategy["type"] = "RollingUpdate"
+            strategy.setdefault("rollingUpdate", {})
+        if strategy["type"] == "RollingUpdate" and "rollingUpdate" in strategy:
+            strategy["rollingUpdate"].setdefault("partition", 0)
         retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
         retention.setdefault("whenDeleted", "Retain")
         retention.setdefault("whenScaled", "Retain")
@@ -506,12 +511,8 @@ _GENERATION = "deprecated.daemonset.template.generation"
 
 
 def _template_generation(obj: Object) -> int:
-    """Return the generation in the annotation. Raises StatusError (400) if it is not a number."""
-    text = (obj["metadata"].get("annotations") or {}).get(_GENERATION) or "0"
-    try:
-        return int(text)
-    except ValueError:
-        raise bad_request(f"strconv.ParseInt: parsing {go_quote(text)}: invalid syntax") from None
+    """Return the generation of the template in the annotation of a decoded object."""
+    return parse_int64((obj["metadata"].get("annotations") or {}).get(_GENERATION, "0"))
 
 
 class DaemonSetStrategy(WorkloadStrategy):
@@ -528,14 +529,22 @@ class DaemonSetStrategy(WorkloadStrategy):
         empty["metadata"] = {"annotations": {_GENERATION: "0"}}
         return empty
 
+    def decode(self, obj: Object, ctx: RequestContext) -> list[str]:
+        """See :meth:`Strategy.decode`: the generation in the annotation must be an integer."""
+        unknown = super().decode(obj, ctx)
+        try:
+            _template_generation(obj)
+        except ValueError as error:
+            cause = ConversionError(str(error), f"metadata.annotations.{_GENERATION}")
+            raise self.undecodable(cause) from cause
+        return unknown
+
     def set_defaults(self, obj: Object) -> None:
         """Set the defaults of the spec, and the annotation with the template's generation."""
         super().set_defaults(obj)
-        annotations = obj["metadata"].get("annotations") or {}
-        obj["metadata"]["annotations"] = {
-            **annotations,
-            _GENERATION: annotations.get(_GENERATION, "0"),
-        }
+        annotations = {**(obj["metadata"].get("annotations") or {})}
+        annotations[_GENERATION] = str(_template_generation(obj))
+        obj["metadata"]["annotations"] = annotations
 
     def prepare_create(self, obj: Object, ctx: RequestContext) -> None:
         """Begin with generation 1 of the template."""
@@ -556,8 +565,11 @@ class DaemonSetStrategy(WorkloadStrategy):
         strategy = spec["updateStrategy"]
         strategy.setdefault("type", "RollingUpdate")
         if strategy["type"] == "RollingUpdate":
-            rolling = strategy.setdefault("rollingUpdate", {})
-            rolling.setdefault("maxUnavailable", 1)
+            strategy.setdefault("rollingUpdate", {}).setdefault("maxUnavailable", 1)
+        rolling = strategy.get("rollingUpdate")
+        if rolling is not None:
+            # kube-apiserver's internal type has no unset values
+            rolling.setdefault("maxUnavailable", 0)
             rolling.setdefault("maxSurge", 0)
         spec.setdefault("revisionHistoryLimit", 10)
 

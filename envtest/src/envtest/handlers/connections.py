@@ -26,6 +26,7 @@ from envtest.apimachinery.objects import Object
 from envtest.auth.second_check import check_connect
 from envtest.endpoints.negotiation import Output
 from envtest.endpoints.request import Request, Response
+from envtest.formats.go_integers import parse_int64
 from envtest.http_server.html_links import rewritten_url
 from envtest.http_server.received import Received
 from envtest.http_server.relay import relay_response, relayed_headers
@@ -135,12 +136,10 @@ def _integer(text: str) -> int | None:
     """Parse a parameter as Go's ``strconv.ParseInt``. Raises StatusError (400)."""
     if not text:
         return None
-    problem = "" if _INTEGER.fullmatch(text) else "invalid syntax"
-    if not problem and (len(text) > 20 or not -(2**63) <= int(text) < 2**63):
-        problem = "value out of range"
-    if problem:
-        raise bad_request(f"strconv.ParseInt: parsing {go_quote(text)}: {problem}")
-    return int(text)
+    try:
+        return parse_int64(text)
+    except ValueError as error:
+        raise bad_request(str(error)) from None
 
 
 def _log_errors(numbers: Mapping[str, int | None], request: Request) -> Iterator[FieldError]:

@@ -27,6 +27,7 @@ from envtest.apply.manager import Tracker
 from envtest.apply.mergepatch import merge_patch
 from envtest.apply.strategic import strategic_merge
 from envtest.builtins.normalization import (
+    ConversionError,
     DecodeError,
     EmbeddedTypeError,
     WrongTypeError,
@@ -167,6 +168,8 @@ def _decode(
         if error.code != 400:
             raise
         cause = error.__cause__
+        if document is not None and isinstance(cause, ConversionError):
+            raise plain_error(str(cause)) from None
         if document is not None and isinstance(cause, DecodeError):
             raise _undecodable_patch(document, cause.converted) from None
         message = str(cause) if isinstance(cause, DecodeError) else error.message
@@ -269,13 +272,16 @@ def _decode_applied(obj: Object, applied: Object, ctx: RequestContext) -> Object
         cause = error.__cause__
         if isinstance(cause, EmbeddedTypeError):  # validation reports it
             return obj
+        version = ctx.info.api_version if ctx.info.group else f"/{ctx.info.api_version}"
+        kind = f"{version}, Kind={ctx.info.kind}"
+        identity = f"{full_name(applied)}; {kind}"
+        if isinstance(cause, ConversionError):
+            raise plain_error(f"failed to convert to unversioned ({identity}): {cause}") from None
         message = cause.converted if isinstance(cause, DecodeError) else error.message
         if message.startswith("illegal base64 data"):
             message = f"error decoding from json: {message}"
-        version = ctx.info.api_version if ctx.info.group else f"/{ctx.info.api_version}"
-        kind = f"{version}, Kind={ctx.info.kind}"
         raise plain_error(
-            f"failed to convert new object ({full_name(applied)}; {kind}) to proper version: "
+            f"failed to convert new object ({identity}) to proper version: "
             f"unable to convert unstructured object to {kind}: {message}"
         ) from None
     return obj

@@ -50,6 +50,8 @@ def failure(**rule: Any) -> dict[str, Any]:
             ],
         ),
         ({"podFailurePolicy": failure(onExitCodes={**IN_THREE, "containerName": "i"})}, []),
+        ({"podFailurePolicy": failure(onExitCodes={"operator": "In", "values": [-1]})}, []),
+        ({"completionMode": "Odd", "backoffLimitPerIndex": 1}, []),
         (
             {"podFailurePolicy": failure(onExitCodes={"operator": "In", "values": [2, 0, 2]})},
             [

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from envtest import User
+from envtest.apimachinery.errors import StatusError
 from envtest.apimachinery.objects import Object
 from envtest.builtins.catalog import all_resources, type_name
 from envtest.builtins.normalization import decode
@@ -101,6 +102,72 @@ def workload(kind: str, fields: dict[str, Any], part: str) -> Object:
 def test_stateful_sets(fields: dict[str, Any], expected: list[str]) -> None:
     assert errors("StatefulSet", dict(fields)) == expected
     assert errors("StatefulSet", dict(fields), old={}) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent", "stored"),
+    [
+        ("StatefulSet", {}, {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}),
+        ("StatefulSet", {"type": "RollingUpdate"}, {"type": "RollingUpdate"}),
+        (
+            "StatefulSet",
+            {"type": "RollingUpdate", "rollingUpdate": {}},
+            {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+        ),
+        ("StatefulSet", {"type": "OnDelete"}, {"type": "OnDelete"}),
+        (
+            "DaemonSet",
+            {"type": "RollingUpdate"},
+            {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}},
+        ),
+        ("DaemonSet", {"type": "OnDelete"}, {"type": "OnDelete"}),
+        (
+            "DaemonSet",
+            {"type": "OnDelete", "rollingUpdate": {}},
+            {"type": "OnDelete", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 0}},
+        ),
+    ],
+)
+def test_defaults_of_rollouts(kind: str, sent: Object, stored: Object) -> None:
+    assert defaulted(kind, {"updateStrategy": sent})["spec"]["updateStrategy"] == stored
+
+
+def defaulted(kind: str, fields: dict[str, Any], **annotations: str) -> Object:
+    resource = RESOURCES["apps", kind]
+    strategy = strategy_for(resource)
+    info = ResourceInfo("apps", "v1", "x", "x", kind, namespaced=True, strategy=strategy)
+    obj = workload(kind, fields, "spec")
+    obj["metadata"]["annotations"] = {
+        f"deprecated.daemonset.template.{name}": text for name, text in annotations.items()
+    }
+    strategy.decode(obj, RequestContext(User("u"), "create", info, "default", "a"))
+    strategy.default(obj)
+    return obj
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "invalid syntax"),
+        ("1_0", "invalid syntax"),
+        (" 1", "invalid syntax"),
+        ("9223372036854775808", "value out of range"),
+        ("-" + "9" * 5000, "value out of range"),
+    ],
+)
+def test_template_generation_of_daemon_sets_is_an_integer(text: str, problem: str) -> None:
+    with pytest.raises(StatusError) as caught:
+        defaulted("DaemonSet", {}, generation=text)
+    assert caught.value.code == 400
+    assert caught.value.message == (
+        'DaemonSet in version "v1" cannot be handled as a DaemonSet: '
+        f'strconv.ParseInt: parsing "{text}": {problem}'
+    )
+
+
+def test_template_generation_of_daemon_sets_is_stored_in_the_shortest_form() -> None:
+    annotations = defaulted("DaemonSet", {}, generation="+007")["metadata"]["annotations"]
+    assert annotations == {"deprecated.daemonset.template.generation": "7"}
 
 
 @pytest.mark.parametrize("release", SUPPORTED)
