@@ -12,6 +12,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 from envtest.admission.plugin_names import enabled_plugins
 from envtest.apimachinery.errors import StatusError
+from envtest.apimachinery.field_errors import invalid
+from envtest.apimachinery.name_rules import dns_label
 from envtest.apimachinery.objects import Object
 from envtest.builtins.normalization import DecodeError
 from envtest.configuration.kubernetes_version import LATEST, KubernetesVersion
@@ -37,13 +39,15 @@ _DISABLED: Final = (
 )
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _POLICY: Final = re.compile(r"(Validating|Mutating)AdmissionPolicy(Binding)?")
-_NO_NAMESPACE: Final = re.compile(r'namespaces ".*" not found')
 _CANNOT_BE_HANDLED: Final = re.compile(
     r"(?<!\S)\S++ in version \S++ cannot be handled as an? \S+: "
 )
 _UNKNOWN: Final = re.compile(r'unknown field "(.*)"', re.DOTALL)
 _MAX_WRONG_TYPES: Final = 50
 """How many values of a wrong type are reported for an object at most."""
+
+_DEFAULT: Final = "default"
+_NAMESPACE: Final = "metadata.namespace"
 
 _INTERNAL_PATHS: Final = {
     "spec.version": "spec.versions[0].name",
@@ -205,6 +209,9 @@ class _Checker:
         info = self._info(obj)
         if info is None:
             return [self._unserved(obj)]
+        namespace = _namespace_problems(obj) if info.namespaced else []
+        if namespace:
+            obj["metadata"]["namespace"] = _DEFAULT  # an API server would report nothing else
         undecodable: dict[str, str] = {}
         while True:
             answer = _Answer([], [])
@@ -223,6 +230,7 @@ class _Checker:
             causes = _with_paths_of_file(causes)
         rejected = [*undecodable.items(), *_not_caused_by(causes, undecodable)]
         return [
+            *(("error", _NAMESPACE, message) for message in namespace),
             *(("error", *_unknown_field(text, obj)) for text in answer.unknown_fields),
             *(("error", path, message) for path, message in rejected),
             *(("warning", *_split_warning(text)) for text in answer.warnings),
@@ -255,9 +263,9 @@ class _Checker:
         namespace = ""
         if info.namespaced:
             namespace = (
-                str(metadata.get("namespace") or "default")
+                str(metadata.get("namespace") or _DEFAULT)
                 if isinstance(metadata, dict)
-                else "default"
+                else _DEFAULT
             )
             await self._ensure_namespace(namespace)
         ctx = RequestContext(
@@ -290,7 +298,7 @@ class _Checker:
                     raise
 
     async def _ensure_namespace(self, name: str) -> None:
-        """Create a namespace unless it exists; an invalid name is reported for the object that has it."""
+        """Create a namespace unless it exists; an invalid name is reported by :meth:`_problems`."""
         if name in self._namespaces:
             return
         self._namespaces.add(name)
@@ -319,6 +327,15 @@ class _Checker:
             str(metadata.get("namespace") or ""),
             str(metadata.get("name") or metadata.get("generateName") or ""),
         )
+
+
+def _namespace_problems(obj: Object) -> list[str]:
+    """Return why no namespace can have the name of the object's namespace."""
+    metadata = obj.get("metadata")
+    name = metadata.get("namespace") if isinstance(metadata, dict) else None
+    if not name or not isinstance(name, str):
+        return []
+    return [invalid(_NAMESPACE, name, problem).body for problem in dns_label(name)]
 
 
 def _with_paths_of_file(causes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -355,9 +372,7 @@ def _causes(error: StatusError) -> Iterator[tuple[str, str]]:
     causes: Sequence[dict[str, Any]] = (error.details or {}).get("causes") or ()
     found = [(str(cause.get("field") or ""), str(cause.get("message") or "")) for cause in causes]
     if not found:
-        path = "metadata.namespace" if _NO_NAMESPACE.fullmatch(error.message) else ""
-        if isinstance(error.__cause__, DecodeError):
-            path = error.__cause__.path
+        path = error.__cause__.path if isinstance(error.__cause__, DecodeError) else ""
         message = _CANNOT_BE_HANDLED.sub("", error.message)
         found = [(path, message.removeprefix(f"{path}: "))]
     for path, text in found:

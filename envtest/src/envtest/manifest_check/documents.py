@@ -162,7 +162,10 @@ class Manifest(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What a file contains: its objects, the problems of its documents, and how many documents are not objects."""
+    """What a file contains: its objects, the problems of its documents, and how many documents are not objects.
+
+    Documents that are not objects are only problems of a file that contains objects.
+    """
 
     manifests: list[Manifest]
     problems: list[Problem]
@@ -172,13 +175,13 @@ class Source(NamedTuple):
 def read_source(file: str, data: bytes) -> Source:
     """Return the objects of a YAML or JSON file; ``file`` is its name in messages."""
     source = Source([], [], 0)
-    others = 0
+    others: list[Problem] = []
     for document in _documents(file, data):
         value, problems = document.load()
         if value is None:
             source.problems.extend(problems)
         elif not isinstance(value, dict) or not (value.get("apiVersion") or value.get("kind")):
-            others += 1
+            others.append(Problem(document.locate(""), _not_an_object(value)))
         else:
             source.problems.extend(problems)
             for manifest in _objects(Manifest(document, value, "")):
@@ -191,7 +194,16 @@ def read_source(file: str, data: bytes) -> Source:
                     )
                 else:
                     source.manifests.append(manifest)
-    return source._replace(others=others)
+    if source.manifests:
+        source.problems.extend(others)
+    return source._replace(others=len(others))
+
+
+def _not_an_object(value: object) -> str:
+    if isinstance(value, dict):
+        return "apiVersion and kind are missing"
+    found = "a list" if isinstance(value, list) else "text"
+    return f"{found} is not a Kubernetes object"
 
 
 def _documents(file: str, data: bytes) -> Iterator[Document]:

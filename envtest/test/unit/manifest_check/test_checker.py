@@ -243,7 +243,14 @@ CASES = {
     ),
     "bad namespace": (
         pod(namespace="A_B"),
-        ['3: error: metadata.namespace: namespaces "A_B" not found'],
+        ['3: error: metadata.namespace: Invalid value: "A_B": a lowercase RFC 1123 label'],
+    ),
+    "other problems besides a bad namespace": (
+        pod("hostNetwork: 1", namespace="A_B"),
+        [
+            "3: error: metadata.namespace: Invalid value",
+            "6: error: spec.hostNetwork: json: cannot unmarshal number",
+        ],
     ),
     "item of a List": (
         "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}, date: {}}",

@@ -67,6 +67,16 @@ def test_line_of_json_that_is_not_yaml() -> None:
         ("---\n---\n# nothing\n", [], [], 0),
         ("a: 1\n---\n- x\n---\ntext\n", [], [], 3),
         ("apiVersion: v1\nkind: A\n---\napiVersion: v1\nkind: B\n", ["A", "B"], [], 0),
+        (
+            "- a\n---\napiVersion: v1\nkind: A\n---\ntext\n---\nb: 1\n",
+            ["A"],
+            [
+                (1, "a list is not a Kubernetes object"),
+                (6, "text is not a Kubernetes object"),
+                (8, "apiVersion and kind are missing"),
+            ],
+            3,
+        ),
         ('{"apiVersion": "v1",\n"kind": "A"}', ["A"], [], 0),
         (
             '\n {"apiVersion": "v1",\n"kind": "A",\n\t"a": "\\ud83d\\ude00"}\n\n{"apiVersion": "v1", "kind": "B"} ',
