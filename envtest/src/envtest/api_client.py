@@ -87,9 +87,14 @@ class Watch:
 
 
 def _state_of(obj: Mapping[str, Any]) -> str:
-    """Return kind, name, status and deletion of an object, or the message of a Status."""
+    """Return kind, name, status and deletion of an object, the names in a list, or the message of a Status."""
     if obj.get("kind") == "Status":
         return f"Status with message {obj.get('message')!r}"[:_MAX_STATUS]
+    items = obj.get("items")
+    if isinstance(items, list):
+        names = ", ".join(str(item["metadata"].get("name")) for item in items)
+        count = "1 item" if len(items) == 1 else f"{len(items)} items"
+        return f"{obj.get('kind')} with {count}: {names}"[:_MAX_STATUS]
     name = (obj.get("metadata") or {}).get("name")
     status = json.dumps(obj.get("status"))[:_MAX_STATUS]  # JSON in ASCII is printable
     return f"{obj.get('kind')} {name!r} with status {status}{_deletion_of(obj)}"
@@ -327,13 +332,33 @@ class APIClient:
             raise TimeoutError(message) from error
 
     async def _hint(self, path: str, code: int) -> str:
-        """Return why a request got 404, if the resource in its path is not served; otherwise an empty string."""
+        """Return why a request got 404, if its path has no namespace or its resource is not served; otherwise empty."""
         if code != 404:
             return ""
         from envtest.builtins.api_paths import served_elsewhere
 
-        found = served_elsewhere(path) or await self._missing_resource(path)
+        found = (
+            served_elsewhere(path)
+            or await self._missing_namespace(path)
+            or await self._missing_resource(path)
+        )
         return f"; {found}" if found else ""
+
+    async def _missing_namespace(self, path: str) -> str:
+        """Return that ``path`` names an object of a namespaced resource without its namespace; otherwise empty."""
+        parts = path.partition("?")[0].strip("/").split("/")
+        root = parts[:2] if parts[0] == "api" else parts[:3]
+        rest = parts[len(root) :]
+        if parts[0] not in ("api", "apis") or len(rest) < 2 or rest[0] == "namespaces":
+            return ""
+        version = "/" + "/".join(root)
+        listed = await self.get(version)
+        if listed.code != 200:
+            return ""
+        namespaced = {each["name"] for each in listed.body["resources"] if each["namespaced"]}
+        if rest[0] not in namespaced:
+            return ""
+        return f"{rest[0]} have a namespace: {version}/namespaces/NAMESPACE/{'/'.join(rest)}"
 
     async def _missing_resource(self, path: str) -> str:
         """Return what is not served: the group and version in ``path``, or its resource; empty if both are."""

@@ -105,6 +105,9 @@ async def test_resource_that_is_not_served_is_named(crds: list[Any], hint: str) 
             widgets = EXAMPLES.replace("examples", "widgets")
             with pytest.raises(TimeoutError, match=r"widgets.* not found'$"):
                 await client.until(widgets, timeout=3)
+            hint = "widgets have a namespace: /apis/example.com/v1/namespaces/NAMESPACE/widgets/a"
+            with pytest.raises(TimeoutError, match=f"{hint}$"):
+                await client.until("/apis/example.com/v1/widgets/a", timeout=3)
             hint = "example.com/v2 is not served, only v1: use that, or serve it in the CRD"
             with pytest.raises(TimeoutError, match=f"{hint}$"):
                 await client.until(widgets.replace("example.com/v1", "example.com/v2"), timeout=3)
@@ -124,6 +127,8 @@ async def test_field_that_is_missing_does_not_fulfil_a_condition() -> None:
         def has_color(body: Any) -> bool:
             return bool(body["data"]["color"] == "blue")
 
+        with pytest.raises(TimeoutError, match=r"ConfigMapList with 1 item: a$"):
+            await client.until(path.removesuffix("/a"), condition=lambda _: False, timeout=0.5)
         error = "ConfigMap 'a' .*; the condition raised KeyError: 'data'"
         with pytest.raises(TimeoutError, match=error) as failed:
             await client.until(path, condition=has_color, timeout=3)

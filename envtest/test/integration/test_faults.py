@@ -106,6 +106,7 @@ async def test_paused_server_responds_after_resume(
 async def test_faults_are_managed_over_http(plane: EmbeddedControlPlane, api: APIClient) -> None:
     added = await api.post("/envtest/faults", {"verbs": ["get"], "code": 500, "count": 1})
     assert added.body["faults"][0]["verbs"] == ["get"]
+    assert "since" not in added.body["faults"][0]
     assert (await api.get(f"{CONFIG_MAPS}/a")).code == 500
     assert (await api.get(f"{CONFIG_MAPS}/a")).code == 404
     wrong = await api.post("/envtest/faults", {"verb": "get"})

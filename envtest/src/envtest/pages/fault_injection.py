@@ -106,6 +106,12 @@ def _parse_rule(document: Any) -> Fault:
     return Fault(**document)
 
 
+def _rule_document(rule: Fault) -> dict[str, Any]:
+    document = asdict(rule)
+    del document["since"]  # a time of this process's clock
+    return document
+
+
 def faults_page(faults: Faults) -> Page:
     """Return the page ``/envtest/faults``.
 
@@ -127,6 +133,6 @@ def faults_page(faults: Faults) -> Page:
                 raise bad_request(str(error)) from None
         elif request.method != "GET":
             raise method_not_allowed_here()
-        return json_response({"faults": [asdict(rule) for rule in faults.rules]})
+        return json_response({"faults": [_rule_document(rule) for rule in faults.rules]})
 
     return page
