@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from envtest.apimachinery.field_errors import (
     FieldError,
@@ -25,6 +25,7 @@ from envtest.apimachinery.field_errors import (
 from envtest.apimachinery.name_rules import dns_subdomain, label_value, path_segment, qualified_name
 from envtest.apimachinery.objects import Object
 from envtest.builtins.ip_rules import ip_errors, ip_warnings, is_ip
+from envtest.formats.go_url import url_problem
 
 __all__ = [
     "condition_errors",
@@ -338,23 +339,28 @@ _URL_FORMAT = "; desired format: https://host[/path]"
 
 def webhook_url_errors(path: str, text: str) -> Iterator[FieldError]:
     """Yield the errors of a webhook URL: https, with a host, and without user, query or fragment."""
-    try:
-        url = urlsplit(text)
-    except ValueError as error:
-        yield required(path, f"url must be a valid URL: {error}{_URL_FORMAT}")
+    problem = url_problem(text)
+    if problem:
+        yield required(path, f"url must be a valid URL: {problem}{_URL_FORMAT}")
         return
+    url = urlsplit(text)
     if url.scheme != "https":
         yield invalid(path, url.scheme, f"'https' is the only allowed URL scheme{_URL_FORMAT}")
     if not url.netloc:
         yield invalid(path, url.netloc, f"host must be specified{_URL_FORMAT}")
     if url.username is not None:
-        yield invalid(
-            path, url.netloc.rpartition("@")[0], "user information is not permitted in the URL"
-        )
+        shown = _user_in_url(url.netloc.rpartition("@")[0])
+        yield invalid(path, shown, "user information is not permitted in the URL")
     if url.fragment:
         yield invalid(path, url.fragment, "fragments are not permitted in the URL")
     if url.query:
         yield invalid(path, url.query, "query parameters are not permitted in the URL")
+
+
+def _user_in_url(text: str) -> str:
+    """Return a user and a password as Go writes them."""
+    parts = text.split(":", maxsplit=1)
+    return ":".join(quote(unquote(part), safe="$&+,;=") for part in parts)
 
 
 def webhook_service_errors(path: str, service: Mapping[str, Any]) -> Iterator[FieldError]:

@@ -6,6 +6,7 @@ The rules and messages follow apiextensions' ``ValidateStructural``, ``ValidateD
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ from envtest.schema.validation import compile_validator, validate
 
 __all__ = ["field_at", "schema_errors"]
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
+_IDENTITY = ("apiVersion", "kind")
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 _AT_ROOT_WITH_STATUS = (
@@ -45,6 +47,7 @@ _GO_NAMES = {
     "x-kubernetes-preserve-unknown-fields": "XPreserveUnknownFields",
     "x-kubernetes-validations": "XValidations",
 }
+_PATH_PART = re.compile(r"[.\[]")
 _UNSUPPORTED = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
 _NOT_IN_BRANCHES = (
     ("type", "must be empty to be structural"),
@@ -75,13 +78,26 @@ def schema_errors(
         errors += _root_with_status(raw, path)
     if raw.get("nullable"):
         errors.append(forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
-    structural = sorted(_structure(raw, path, "root"), key=str)
-    defaults = [] if structural else list(_default_errors(raw, raw, path, root=True))
+    is_convertible = not _has_unsupported(raw)
+    structural = sorted(_structure(raw, path, "root"), key=str) if is_convertible else []
+    is_structural = is_convertible and not structural
+    defaults = list(_default_errors(raw, raw, path, root=True)) if is_structural else []
     errors += structural + defaults
     costs = RuleCosts(is_unchanged=is_unchanged)
-    checker = _OpenAPI(costs, with_rules=not structural and not defaults)
+    checker = _OpenAPI(costs, with_rules=is_structural and not defaults)
     checker.visit(raw, path, root=True)
     return [*errors, *checker.errors, *checker.rule_errors, *costs.total_errors(path)]
+
+
+def _has_unsupported(raw: Mapping[str, Any]) -> bool:
+    """Return whether the schema has words without a place in a structural schema, so that it is not checked as one."""
+    if any(raw.get(word) for word in _UNSUPPORTED) or isinstance(raw.get("items"), list):
+        return True
+    inner = [*(raw.get("properties") or {}).values(), raw.get("items"), raw.get("not")]
+    inner.append(raw.get("additionalProperties"))
+    for word in ("allOf", "anyOf", "oneOf"):
+        inner += raw.get(word) or ()
+    return any(_has_unsupported(each) for each in inner if isinstance(each, Mapping))
 
 
 def _root_with_status(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -229,7 +245,7 @@ def _default_errors(
 ) -> Iterator[FieldError]:
     """Yield errors for defaults that the schema itself rejects."""
     if raw.get("default") is not None:
-        yield from _one_default(raw, f"{path}.default")
+        yield from _one_default(raw, f"{path}.default", root=root)
     for name, inner in (raw.get("properties") or {}).items():
         if root and name == "metadata":
             continue
@@ -242,12 +258,13 @@ def _default_errors(
         )
 
 
-def _one_default(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _one_default(raw: Mapping[str, Any], path: str, *, root: bool) -> Iterator[FieldError]:
+    """Yield the errors of a default; that of the root must have an apiVersion and a kind."""
     default = raw["default"]
     schema = Schema(raw)
     pruned = copy_json(default)
     unknown: list[str] = []
-    compile_pruner(schema)(pruned, "", unknown)
+    compile_pruner(schema, resource_root=root)(pruned, "", unknown)
     if unknown:
         yield invalid(path, default, "must not have unknown fields")
     errors = [
@@ -255,6 +272,9 @@ def _one_default(raw: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         for embedded_path, embedded in embedded_resources(schema, default, path)
         for error in embedded_resource_errors(embedded, embedded_path)
     ]
+    if root and isinstance(default, dict):
+        identity = {name: default[name] for name in _IDENTITY if name in default}
+        errors += embedded_resource_errors(identity, path)
     errors = errors or validate(compile_validator(schema), default, prefix=path)
     rules = compile_rules(schema, resource_root=False)
     if not errors and rules is not None:
@@ -492,7 +512,7 @@ def field_at(schema: Schema, path: str, *, arrays: bool = True) -> Schema | str:
             end = next((i for i, c in enumerate(rest[1:], 1) if c in ".[]"), len(rest))
             name = rest[1:end]
             rest = rest[end:]
-            if not name:
+            if not name and not rest:
                 return "unexpected end of JSON path"
         elif rest.startswith("["):
             if not arrays:
@@ -503,7 +523,7 @@ def field_at(schema: Schema, path: str, *, arrays: bool = True) -> Schema | str:
             name = rest[2:end]
             rest = rest[end + 2 :]
         else:
-            return f"expected [ or . but got: {rest}"
+            return f"expected [ or . but got: {_PATH_PART.split(rest, maxsplit=1)[0]}"
         if node is None or not (node.properties or node.additional is not None):
             return "does not refer to a valid field"
         node = node.properties.get(name) if node.properties else node.additional

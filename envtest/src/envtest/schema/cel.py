@@ -16,6 +16,7 @@ from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
 
+from envtest.schema.cel_errors import NEXT_ERROR, in_cel_go_words
 from envtest.schema.cel_evaluator import (
     OPTIONAL_RESULT,
     Evaluator,
@@ -260,7 +261,6 @@ def _count_values(value: Any, limit: int) -> int:
 
 _OPTIONAL = re.compile(r"[.\[{,]\s*\?")
 _NO_TREE = ": <<nil>> parsetree"
-_NEXT_ERROR = re.compile(r"\n(?=ERROR: )")
 _ARGUMENT_TYPES = re.compile(r"(?<= applied to ')[^'\n]*(?='$)", re.MULTILINE)
 _NO_FIELDS = re.compile(
     r"expression of type ('[^'\n]*') cannot be the operand of a select operation"
@@ -458,7 +458,7 @@ def _whole(error: Exception, environment: Any, source: str) -> str:
 def _compile_message(message: str, expression: str) -> str:
     """Return a compile error without those that only follow from another one, which cel-go does not report."""
     text = message.removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
-    problems = sorted(map(_without_undeclared_path, _NEXT_ERROR.split(text)), key=_position)
+    problems = sorted(map(_without_undeclared_path, NEXT_ERROR.split(text)), key=_position)
     if len(problems) > 1:  # the library also reports the part that a syntax error left out
         problems = [each for each in problems if not each.endswith(_NO_TREE)] or problems
     if not expression:
@@ -467,6 +467,7 @@ def _compile_message(message: str, expression: str) -> str:
         _NO_FIELDS.sub(r"type \1 does not support field selection", each) for each in problems
     ]
     problems = [_ARGUMENT_TYPES.sub(_cel_go_argument_types, each, count=1) for each in problems]
+    problems = [in_cel_go_words(each) for each in problems]
     return "\n".join([problems[0], *(each for each in problems[1:] if "'*error*'" not in each)])
 
 

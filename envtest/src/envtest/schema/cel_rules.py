@@ -34,6 +34,7 @@ from envtest.schema.cel import (
     compile_expression,
 )
 from envtest.schema.cel_cost import estimate_cost
+from envtest.schema.cel_errors import without_escapes
 from envtest.schema.cel_literals import check_literals
 from envtest.schema.cel_macros import COST_EXCEEDED
 from envtest.schema.cel_sizes import Sized
@@ -462,7 +463,7 @@ def _compile(source: str, node: _Node, expected: CELType) -> tuple[Program | Non
     except CELProgramError as error:
         return None, f"program instantiation failed: {error}", 0
     except CELCompileError as error:
-        return None, f"compilation failed: {error}", 0
+        return None, f"compilation failed: {_as_written(str(error), given, source)}", 0
     if checked.kind not in (expected, "dyn"):
         return None, _KIND_ERRORS[expected], 0
     cost = 0
@@ -471,6 +472,13 @@ def _compile(source: str, node: _Node, expected: CELType) -> tuple[Program | Non
         unsized = frozenset(word for word in escaped if word not in given)
         cost = estimate_cost(checked, node.sized, unsized=unsized, is_bound=node.has_optional_old)
     return program, "", cost
+
+
+def _as_written(problem: str, given: str, escaped: str) -> str:
+    """Return a compile error about an expression with escaped fields as one about the expression that was given."""
+    if given == escaped or any(f"__{word}__" in given for word in RESERVED_WORDS):
+        return problem
+    return without_escapes(problem, RESERVED_WORDS)
 
 
 def _field_path(path: str) -> str:

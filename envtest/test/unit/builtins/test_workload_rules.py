@@ -147,13 +147,7 @@ def defaulted(kind: str, fields: dict[str, Any], **annotations: str) -> Object:
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [
-        ("", "invalid syntax"),
-        ("1_0", "invalid syntax"),
-        (" 1", "invalid syntax"),
-        ("9223372036854775808", "value out of range"),
-        ("-" + "9" * 5000, "value out of range"),
-    ],
+    [("", "invalid syntax"), ("-" + "9" * 5000, "value out of range")],
 )
 def test_template_generation_of_daemon_sets_is_an_integer(text: str, problem: str) -> None:
     with pytest.raises(StatusError) as caught:

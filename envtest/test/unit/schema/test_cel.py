@@ -378,6 +378,15 @@ def test_rule_with_correct_types_compiles(rule: str) -> None:
             "ERROR: <input>:1:29: undefined field 'other'\n",
         ),
         ("self.text == null || self.share == 1", "applied to '(string, null)'"),
+        ("self.text.contains(1)", "overload for 'contains' applied to 'string.(int)'"),
+        ("[[1]].contains(1)", "overload for 'contains' applied to 'list(list(int)).(int)'"),
+        (
+            "self.namespace == 'a'",
+            "1:5: undefined field 'namespace'\n | self.namespace == 'a'\n | ....^",
+        ),
+        ("self.text == self.if", "1:18: undefined field 'if'\n | self.text == self.if\n"),
+        ("self.__if__ == 'a'", "1:5: undefined field '__if__'\n | self.__if__ == 'a'\n"),
+        ("has(self)", "1:5: invalid argument to has() macro\n"),
         ("self.`text` == 'a'", "1:6: unsupported syntax: '`'"),
         (
             "string({'a': 'b'}) == ''",
