@@ -11,7 +11,7 @@ format contains no value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from envtest.apimachinery.field_errors import (
@@ -154,6 +154,7 @@ def compile_validator(schema: Schema) -> Check:
     return check
 
 
+_INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 _MAX_WHOLE_FLOAT = 2**53 - 1
 """The largest float that is an integer for kube-apiserver."""
 
@@ -331,15 +332,13 @@ def _composite(raw: Mapping[str, Any]) -> Check | None:
     all_of = _alternatives(raw.get("allOf"))
     excluded = [raw["not"]] if raw.get("not") is not None else None
     negated = _alternatives(excluded)
-    if raw.get("x-kubernetes-int-or-string") and not one_of and not all_of and not negated:
-        kinds = [part.raw.get("type") for part, _ in any_of]
-        if kinds == ["integer", "string"]:
-            return None  # the type check covers this, with a better message
+    # these values are valid, so the alternatives are not checked
+    valid_types: Container[type] = (int, str) if raw.get("anyOf") == _INT_OR_STRING else ()
     if not (any_of or one_of or all_of or negated):
         return None
 
     def check(value: Any, path: str, problems: list[Problem]) -> None:
-        if any_of:
+        if any_of and type(value) not in valid_types:
             failures = _failures(any_of, value, path)
             if all(failures):
                 problems.append(_composite_error(path, "must validate at least one schema (anyOf)"))

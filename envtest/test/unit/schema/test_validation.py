@@ -127,6 +127,18 @@ def test_int_or_string_rejects_other_types() -> None:
     assert field_errors({"x-kubernetes-int-or-string": True}, True)
 
 
+@pytest.mark.parametrize("value", [1.5, True, {}])
+def test_int_or_string_with_alternatives_reports_them(value: Any) -> None:
+    schema = {
+        "x-kubernetes-int-or-string": True,
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+    }
+    assert field_errors(schema, 1) == field_errors(schema, "a") == []
+    first, second, *_ = field_errors(schema, value)
+    assert "f in body must be of type integer,string" in first
+    assert second.endswith('"f" must validate at least one schema (anyOf)')
+
+
 def test_errors_of_unchanged_values_are_ignored_on_update() -> None:
     """Ratcheting (KEP-4008): an update may keep a value that was already invalid."""
     schema = {
