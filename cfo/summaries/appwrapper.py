@@ -17,6 +17,7 @@ from cfo.api.appwrapper.names import (
     ANNOTATION_PROBLEM,
     APPWRAPPER,
     APPWRAPPER_LABEL,
+    COMPONENT_SUSPENDED,
     DELETING_RESOURCES,
     FINALIZER,
     NOT_CONTROLLED,
@@ -91,6 +92,11 @@ _CHANGE_COMPONENT: Final = "to change a component, delete the AppWrapper and cre
 """Components are immutable."""
 
 _CORRECT_FIELDS: Final = "correct the names of the fields, and create the AppWrapper again"
+
+_RESUME: Final = (
+    f"set that field of the component to false; if the AppWrapper sets it, {_RECREATE} without it"
+)
+"""What to do if a component is suspended."""
 
 _DEADLINE: Final = "DeadlineExceeded"
 """The reason of a Job or RayJob that was not finished in time, or of its pods."""
@@ -315,8 +321,8 @@ def _condition_problems(
         )
         remedy = _REMEDIES.get(unhealthy.reason, DESCRIBE)
         if unhealthy.reason in _COMPONENT_REASONS:
-            remedy = _component_remedy(remedy_for(unhealthy.message, remedy))
-        if _has_waited(conditions):
+            remedy = _component_remedy(_remedy_of(unhealthy.message, remedy))
+        if _has_waited(conditions) and COMPONENT_SUSPENDED not in unhealthy.message:
             remedy = f"{remedy}; {_SLOW_PODS}"
         if NOT_CONTROLLED in unhealthy.message:
             remedy = _taken_remedy(_taken_names(wrapper))
@@ -391,8 +397,13 @@ def _pod_failure(phase: str, conditions: tuple[SummaryCondition, ...]) -> list[P
     if phase != Phase.RUNNING or ready is None or not ready.message.startswith(POD_FAILURE_PREFIX):
         return []
     message = ready.message.removeprefix(POD_FAILURE_PREFIX)
-    remedy = remedy_for(message, CREATION_REMEDIES["FailedCreate"])
+    remedy = _remedy_of(message, CREATION_REMEDIES["FailedCreate"])
     return [Problem(message, remedy)]
+
+
+def _remedy_of(message: str, remedy: str) -> str:
+    """Return what to do about ``message`` of a condition, or ``remedy`` if its cause is not known."""
+    return _RESUME if f"{COMPONENT_SUSPENDED}: " in message else remedy_for(message, remedy)
 
 
 def _failure_remedy(wrapper: Object, related: Related, message: str) -> str:
@@ -406,7 +417,7 @@ def _failure_remedy(wrapper: Object, related: Related, message: str) -> str:
     if kept_for:
         keep = f"the pods of the last attempt are kept for {kept_for}, as {_KEPT_FOR} says"
     if annotations_of(wrapper).get(_RETRY_LIMIT) != "0":
-        keep += f' (with {_RETRY_LIMIT}: "0", those of the first)'
+        keep += f'; with {_RETRY_LIMIT}: "0" there is only one attempt'
     remedies = [keep]
     if failed:
         remedies.insert(0, f"kubectl logs -n NAMESPACE {shlex.quote(min(failed))}")
@@ -460,8 +471,8 @@ def _taken_names(wrapper: Object) -> str:
 
 def _taken_remedy(names: str) -> str:
     return (
-        f"delete {names or 'the resource'} if it is yours (its metadata.ownerReferences name its owner), or rename the "
-        "component; then create the AppWrapper again"
+        f"delete {names or 'the resource'} if it is yours (its metadata.ownerReferences name its owner), or give the "
+        "component another name; then create the AppWrapper again"
     )
 
 

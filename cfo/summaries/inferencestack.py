@@ -45,7 +45,7 @@ _MAX_APPLICATIONS: Final = 10
 _REMEDIES: Final = {
     "InvalidSpec": "correct the spec; the message names the field",
     "GatewayAPINotInstalled": "install the Gateway API, or disable the route",
-    "KEDANotInstalled": "install KEDA, or set replicaCount",
+    "KEDANotInstalled": "ask the administrator to install KEDA, or set replicaCount",
     NAME_TAKEN: taken_remedy("the InferenceStack"),
     HOST_NOT_FREE: "set another host, or ask the administrator for what the message names",
     DELETING: "wait until the object is deleted; if that takes long, check its finalizers",

@@ -410,8 +410,8 @@ _LOWER_REQUEST: Final = (
     f"(kubectl get limitrange {_NAMESPACE_WORDS} -o yaml)"
 )
 _CORRECT_NAME: Final = (
-    "correct the name or label that the message names; pods of a RayCluster have the groupName of their worker group "
-    "in both"
+    "correct the name or label that the message names; if the pods are those of a RayCluster, they have the groupName "
+    "of their worker group in both"
 )
 _CAUSES: Final = (
     (("metadata.labels: Invalid value",), _CORRECT_NAME),
@@ -424,6 +424,10 @@ _CAUSES: Final = (
     (("is forbidden: User ",), "ask the administrator for the permission that the message names"),
     (("Unschedulable: ",), _ADD_NODES),
     ((f"({OOM_KILLED})",), WAITING_REASONS[OOM_KILLED]),
+    (
+        ("error looking up service account ", "-oauth-proxy"),
+        "do not create it: the operator does; if it does not, see the problems of the RayCluster, and cfo doctor",
+    ),
     (
         ("error looking up service account ",),
         "create the ServiceAccount that the message names, or correct its name",

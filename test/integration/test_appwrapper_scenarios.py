@@ -742,8 +742,9 @@ def workload(kind: str) -> Object:
         (workload("StatefulSet"), "quota", 1),
         (workload("Deployment"), "quota", 0),
         (job(), "LimitRange", 1),
+        (job(suspend=True), "suspend", 0),
     ],
-    ids=["job", "statefulset", "deployment", "limit-range"],
+    ids=["job", "statefulset", "deployment", "limit-range", "suspended"],
 )
 async def test_reason_of_refused_pods_is_reported_at_the_cost_of_two_requests(
     environment: AppWrapperEnvironment,
@@ -753,7 +754,11 @@ async def test_reason_of_refused_pods_is_reported_at_the_cost_of_two_requests(
     dry_runs: int,
 ) -> None:
     monkeypatch.setattr(readiness, "_USUAL_CREATION", timedelta(seconds=1))
-    if limit == "quota":
+    reason = "FailedCreate"
+    if limit == "suspend":
+        reason = "ComponentSuspended"
+        expected = "is suspended (spec.suspend): resume it, or suspend the AppWrapper instead"
+    elif limit == "quota":
         hard = {"pods": "0"}
         quota = new_object(RESOURCE_QUOTA, "none", "ns", spec={"hard": hard})
         created = await environment.client.create(quota)
@@ -778,11 +783,9 @@ async def test_reason_of_refused_pods_is_reported_at_the_cost_of_two_requests(
         ready = condition(found, "PodsReady")
         assert ready["status"] == "False"
         kind = component["kind"]
-        assert ready["message"].startswith(f"A pod cannot start: FailedCreate: {kind} j: ")
+        assert ready["message"].startswith(f"A pod cannot start: {reason}: {kind} j")
         failed = await environment.wait_for_phase("Failed")
-        assert (
-            f"1 pods missing (FailedCreate: {kind} j: " in condition(failed, "Unhealthy")["message"]
-        )
+        assert f"1 pods missing ({reason}: {kind} j" in condition(failed, "Unhealthy")["message"]
         assert expected in condition(failed, "Unhealthy")["message"]
         attempts = 2
         requests = Counter(environment.requests())

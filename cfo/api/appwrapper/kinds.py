@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.api.reading import path
 from cfo.runtime import DEPLOYMENT, GVK, JOB, POD, gvk_of
 
 RAY_JOB: Final = GVK("ray.io", "v1", "RayJob")
@@ -45,6 +46,12 @@ KNOWN_KINDS: Final = frozenset(
 )
 """The kinds of which is known where their pod templates are, and how many pods they create."""
 
+_SUSPENSIONS: Final[Mapping[GVK, tuple[str, ...]]] = {
+    **dict.fromkeys((RAY_CLUSTER, RAY_JOB, JOB, JOB_SET, TRAIN_JOB), ("spec", "suspend")),
+    **dict.fromkeys((PYTORCH_JOB, *MPI_JOBS), ("spec", "runPolicy", "suspend")),
+}
+"""The field with which an object of a kind is suspended, so that its controller deletes its pods."""
+
 _BY_GROUP_AND_KIND: Final = {(gvk.group, gvk.kind): gvk for gvk in KNOWN_KINDS}
 
 
@@ -58,3 +65,11 @@ def known_kind(gvk: GVK) -> GVK:
 def kind_of(template: Mapping[str, Any]) -> GVK:
     """Return the kind of a component's object, in the version in which it is known."""
     return known_kind(gvk_of(template))
+
+
+def suspension_of(obj: Mapping[str, Any]) -> str:
+    """Return the field that suspends the object of a component, such as ``spec.suspend``; empty if none does."""
+    field = _SUSPENSIONS.get(kind_of(obj))
+    if field is None or path(obj, *field) is not True:
+        return ""
+    return ".".join(field)

@@ -84,6 +84,9 @@ VALIDATED: Final = "Validated"
 POD_FAILURE_PREFIX: Final = "A pod cannot start: "
 """How the message of ``PodsReady`` begins if it says why a pod cannot start or cannot be created."""
 
+COMPONENT_SUSPENDED: Final = "ComponentSuspended"
+"""The reason in such a message, and before missing pods, if a component is suspended and the AppWrapper is not."""
+
 ANNOTATION_PROBLEM: Final = "; annotation "
 """Precedes each problem with an annotation in the message of ``ResourcesDeployed``."""
 

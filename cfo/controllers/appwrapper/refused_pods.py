@@ -1,4 +1,4 @@
-"""Finds out why pods of a component are missing: because the API server refuses them, for example by quota.
+"""Finds out why pods of a component are missing: it is suspended, or the API server refuses them, such as by quota.
 
 The status of a Deployment or RayCluster says so. That of a Job or StatefulSet does not, only its Events do, and this
 operator has no permission to read Events. So the API server is asked (:mod:`cfo.controllers.pod_refusals`).
@@ -6,13 +6,16 @@ operator has no permission to read Events. So the API server is asked (:mod:`cfo
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Final
 
+import msgspec
 import structlog
 
-from cfo.api.appwrapper.kinds import TRAIN_JOB, known_kind
-from cfo.api.appwrapper.names import RESOURCES_DEPLOYED
+from cfo.api.appwrapper.kinds import TRAIN_JOB, known_kind, suspension_of
+from cfo.api.appwrapper.names import COMPONENT_SUSPENDED, PODS_READY, RESOURCES_DEPLOYED
 from cfo.api.appwrapper.podsets import PodSetError, is_submitter, pod_template_at, replicas_of
+from cfo.api.raycluster.names import names_of
 from cfo.api.reading import MALFORMED, MAX_MESSAGE, items, path, text
 from cfo.controllers.appwrapper.components import Component
 from cfo.controllers.appwrapper.decision import WrapperObservation
@@ -54,36 +57,62 @@ _MAX_TEMPLATES: Final = 3
 """How many pod templates of a component are tried."""
 
 
+_UNKNOWN_ACCOUNT: Final = "error looking up service account "
+
+_SUSPENSION_HOLDS: Final = timedelta(seconds=10)
+"""For how long the answer that a component is suspended is used: a user resumes it at any time."""
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """Why pods of the AppWrapper ``uid`` are missing, which have been missing ``since`` (as its status says).
+
+    ``until``: from when on the API server is asked again; ``None`` if it is not.
+    """
+
+    uid: str
+    since: str
+    failure: PodFailure | None
+    until: datetime | None
+
+    def applies(self, uid: str, since: str, now: datetime) -> bool:
+        """Return whether this is the answer about an AppWrapper at the time ``now``."""
+        is_current = self.until is None or now < self.until
+        return is_current and (self.uid, self.since) == (uid, since)
+
+
 class RefusedPods:
-    """Asks the API server why pods of a component are missing, once for each attempt to deploy an AppWrapper."""
+    """Asks the API server why pods of a component are missing, once for each time that they are."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._answers: dict[NamespacedName, tuple[str, str, PodFailure | None]] = {}
-        """By AppWrapper: its uid, when the attempt began, and the answer."""
+        self._answers: dict[NamespacedName, _Answer] = {}
+        """By AppWrapper."""
 
     async def failure_of(
         self, observation: WrapperObservation, component: Component
     ) -> PodFailure | None:
-        """Return why pods of ``component`` cannot be created; ``None`` if they can, or that is not known.
+        """Return why pods of ``component`` are not created; ``None`` if they can be, or that is not known.
 
-        The first call for an attempt sends at most four requests; the other calls return its answer.
+        The first call after a deployment, or after pods became unready, sends at most four requests; the other calls
+        return its answer. While the component is suspended, one request is sent every 10 s at most.
         """
         wrapper = observation.wrapper
         uid = uid_of(wrapper)
-        deployed = find_condition(wrapper["status"].get("conditions"), RESOURCES_DEPLOYED) or {}
-        began = deployed.get("lastTransitionTime") or ""
-        known_uid, known_began, answer = self._answers.get(key_of(wrapper), ("", "", None))
-        if (known_uid, known_began) == (uid, began):
-            return answer
-        answer = None
+        since = _missing_since(wrapper)
+        known = self._answers.get(key_of(wrapper))
+        if known is not None and known.applies(uid, since, observation.now):
+            return known.failure
+        failure = None
         try:
-            answer = await self._ask(component, uid)
+            failure = await self._ask(component, uid)
         except (*_UNKNOWN, *MALFORMED) as error:
             # Whatever the component's object is, the answer only explains, and must not delay what is decided.
             _log.info("Cannot determine why pods are missing", error=str(error))
-        self._answers[key_of(wrapper)] = (uid, began, answer)
-        return answer
+        until = None
+        if failure is not None and failure.reason == COMPONENT_SUSPENDED:
+            until = observation.now + _SUSPENSION_HOLDS
+        self._answers[key_of(wrapper)] = _Answer(uid, since, failure, until)
+        return failure
 
     def forget(self, wrapper: NamespacedName) -> None:
         """Forget the answer about an AppWrapper that no longer exists."""
@@ -94,6 +123,11 @@ class RefusedPods:
         obj = await self._client.get(component.gvk, component.key, live=True)
         if obj is None or (controller_of(obj) or {}).get("uid") != owner_uid:
             return None
+        field = suspension_of(obj)
+        if field:
+            advice = "resume it, or suspend the AppWrapper instead"
+            message = f"{component.display_name} is suspended ({field}): {advice}"
+            return PodFailure(COMPONENT_SUSPENDED, message)
         message = _reported(obj)
         if not message:
             message = await self._refusal(component, obj)
@@ -118,9 +152,21 @@ class RefusedPods:
             except PodSetError:  # the object was changed after it had been created
                 continue
             message = await refusal_of_pod(self._client, obj, template)
-            if message:
+            if message and not _is_own_account_missing(obj, message):
                 return message
         return ""
+
+
+def _missing_since(wrapper: Object) -> str:
+    """Return the later time of the conditions from which on pods have been missing; empty if there is none."""
+    conditions = wrapper["status"].get("conditions")
+    found = [find_condition(conditions, kind) or {} for kind in (RESOURCES_DEPLOYED, PODS_READY)]
+    return max(str(condition.get("lastTransitionTime") or "") for condition in found)
+
+
+def _is_own_account_missing(obj: Object, message: str) -> bool:
+    """Return whether the ServiceAccount is missing that this operator creates for a RayCluster: no user must."""
+    return _UNKNOWN_ACCOUNT in message and names_of(obj).proxy_service_account in message
 
 
 def _reported(obj: Object) -> str:

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from cfo.api.appwrapper.kinds import RAY_SPECS, STATEFUL_SET, kind_of
+from cfo.api.appwrapper.kinds import RAY_SPECS, STATEFUL_SET, kind_of, suspension_of
 from cfo.api.appwrapper.paths import value_or_none
 from cfo.api.builtin_types import (
     ReleasedTypes,
@@ -52,6 +52,12 @@ def component_warnings(templates: Sequence[Object], components: Path) -> list[st
 
 def _field_warnings(template: Object, path: Path) -> Iterator[str]:
     gvk = kind_of(template)
+    suspension = suspension_of(template)
+    if suspension:
+        yield (
+            f"{path}.{suspension}: a suspended component has no pods, so the AppWrapper is reset, and then fails; "
+            "suspend the AppWrapper instead"
+        )
     known = _spec_type(gvk)
     if known is None:
         return

@@ -175,7 +175,7 @@ def test_component_with_a_taken_name_is_one_problem_of_a_failed_appwrapper() -> 
     }
     (problem,) = summarize(APPWRAPPER, obj(APPWRAPPER, status=status)).problems
     assert problem.remedy.startswith("delete Job j if it is yours")
-    assert "rename the component" in problem.remedy
+    assert "another name" in problem.remedy
 
 
 def test_remedy_for_a_component_with_a_taken_name_is_not_a_quota() -> None:
@@ -184,7 +184,7 @@ def test_remedy_for_a_component_with_a_taken_name_is_not_a_quota() -> None:
     wrapper = obj(APPWRAPPER, status={"componentStatus": [component]})
     (problem,) = summarize(APPWRAPPER, wrapper).problems
     assert problem.remedy.startswith("delete Job j if it is yours")
-    assert "rename the component" in problem.remedy
+    assert "another name" in problem.remedy
     assert "quota" not in problem.remedy
 
 
@@ -443,6 +443,14 @@ def test_worker_groups_with_one_name_are_the_first_problem_of_an_appwrapper(
     assert "another groupName; to change a component, delete the AppWrapper" in first.remedy
     wrapper["status"] = {"phase": "Succeeded"}
     assert summarize(APPWRAPPER, wrapper).problems == ()
+
+
+def test_remedy_of_a_suspended_component_resumes_it() -> None:
+    cause = "ComponentSuspended: RayCluster r is suspended (spec.suspend): resume it"
+    wrapper = running_wrapper("InsufficientPodsReady", f"A pod cannot start: {cause}", "False", 1)
+    (problem,) = summarize(APPWRAPPER, wrapper, related(pods=[])).problems
+    assert problem.message == cause
+    assert problem.remedy.startswith("set that field of the component to false")
 
 
 @pytest.mark.parametrize(("phase", "is_shown"), [("Running", True), ("Resetting", False)])

@@ -163,6 +163,10 @@ def test_remedy_for_containers_without_resources_names_a_limit_range(reason: str
             'error looking up service account n/s: serviceaccount "s" not found',
             "create the ServiceAccount",
         ),
+        (
+            'error looking up service account n/c-oauth-proxy-1: serviceaccount "c-oauth-proxy-1" not found',
+            "do not create it",
+        ),
         ("something else", "correct the pod template"),
     ],
 )
@@ -250,7 +254,7 @@ AGAIN = "again with another name"
         (INFERENCE_STACKS[1], condition("Degraded", "True", "NameTaken"), AGAIN),
         (INFERENCE_STACKS[1], condition("Degraded", "True", "HostNotFree"), "set another host"),
         (INFERENCE_STACKS[1], condition("Degraded", "True", "Deleting"), "wait"),
-        (APPWRAPPER, condition("Unhealthy", "True", "CreateFailed", NOT_OURS), "rename the"),
+        (APPWRAPPER, condition("Unhealthy", "True", "CreateFailed", NOT_OURS), "another name"),
     ],
 )
 def test_remedy_for_a_taken_name_fits_the_kind(kind: GVK, found: Object, remedy: str) -> None:
@@ -432,7 +436,7 @@ def test_remedy_of_a_failure_does_not_name_an_annotation_that_is_set() -> None:
         f"kubectl logs -n n p; the pods of the last attempt are kept for 30m, as {annotation} says"
     )
     limit = "workload.codeflare.dev.appwrapper/retryLimit"
-    assert problem.remedy == f'{kept} (with {limit}: "0", those of the first)'
+    assert problem.remedy == f'{kept}; with {limit}: "0" there is only one attempt'
     wrapper["metadata"]["annotations"][limit] = "0"
     (problem,) = summarize(APPWRAPPER, wrapper, related(pods=[pod("Failed")])).problems
     assert problem.remedy == kept

@@ -418,7 +418,7 @@ def test_refused_group_name_is_the_first_problem_with_its_remedy() -> None:
     cause, consequence = summarize(RAY_CLUSTER, obj).problems
     assert cause.message.startswith("spec.workerGroupSpecs[0].groupName: 'w w' (3 characters)")
     assert cause.remedy == "choose another groupName"
-    assert "have the groupName of their worker group in both" in consequence.remedy
+    assert "the groupName of their worker group in both" in consequence.remedy
 
 
 def test_workers_that_kuberay_adds_or_leaves_out_are_a_fact() -> None:

@@ -6,7 +6,9 @@ from typing import Any, cast
 from unittest import mock
 
 import pytest
+from msgspec import structs
 
+from cfo.api.raycluster.names import names_of
 from cfo.controllers.appwrapper.decision import WrapperObservation
 from cfo.controllers.appwrapper.refused_pods import RefusedPods
 from cfo.controllers.pod_status import PodFailure
@@ -95,6 +97,49 @@ async def test_status_of_the_object_saves_the_dry_run() -> None:
     client = RefusingClient(status={"conditions": [condition]})
     assert await failure(client) == PodFailure("FailedCreate", f"Job job-0: {EXCEEDED}")
     assert client.requests == 1
+
+
+async def test_suspended_component_is_the_reason_until_it_is_resumed() -> None:
+    client = RefusingClient(Forbidden(403, {"message": EXCEEDED}))
+    client.job["spec"]["suspend"] = True
+    pods = refused(client)
+    component = observation_at(0).components[0]
+    found = await pods.failure_of(observation_at(0), component)
+    assert found is not None
+    assert found.reason == "ComponentSuspended"
+    assert found.message == (
+        "Job job-0 is suspended (spec.suspend): resume it, or suspend the AppWrapper instead"
+    )
+    assert client.pods == []
+    client.job["spec"]["suspend"] = False
+    assert await pods.failure_of(observation_at(0), component) == found
+    assert client.requests == 1
+    later = structs.replace(observation_at(0), now=seconds_later(10))
+    refusal = await pods.failure_of(later, component)
+    assert refusal == PodFailure("FailedCreate", f"Job job-0: {EXCEEDED}")
+
+
+async def test_component_is_asked_about_again_after_its_pods_were_ready() -> None:
+    client = RefusingClient()
+    pods = refused(client)
+    observation = observation_at(0)
+    component = observation.components[0]
+    assert await pods.failure_of(observation, component) is None
+    client.job["spec"]["suspend"] = True
+    assert await pods.failure_of(observation, component) is None
+    unready = seconds_later(100).isoformat()
+    condition = {"type": "PodsReady", "status": "False", "lastTransitionTime": unready}
+    observation.wrapper["status"]["conditions"].append(condition)
+    found = await pods.failure_of(observation, component)
+    assert found is not None
+    assert found.reason == "ComponentSuspended"
+
+
+async def test_service_account_that_the_operator_creates_is_no_reason() -> None:
+    account = names_of(RefusingClient().job).proxy_service_account
+    missing = f'error looking up service account ns/{account}: serviceaccount "{account}" not found'
+    message = f'pods "job-0-" is forbidden: {missing}'
+    assert await failure(RefusingClient(Forbidden(403, {"message": message}))) is None
 
 
 @pytest.mark.parametrize(

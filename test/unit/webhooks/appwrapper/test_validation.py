@@ -574,6 +574,15 @@ def test_mistyped_fields_of_built_in_components_cause_warnings() -> None:
     assert len(warnings(wrapper(*others))) == 10, "limited, for all components together"
 
 
+def test_suspended_component_causes_a_warning() -> None:
+    job = template("batch/v1", "Job", suspend=True, template={"spec": POD_SPEC})
+    (warning,) = warnings(wrapper(job))
+    assert warning.startswith("spec.components[0].template.spec.suspend: a suspended component")
+    mpi = template("kubeflow.org/v2beta1", "MPIJob", runPolicy={"suspend": True})
+    (warning,) = component_warnings([mpi], Path("spec", "components"))
+    assert warning.startswith("spec.components[0].template.spec.runPolicy.suspend: a suspended")
+
+
 def test_fields_are_those_of_the_tested_kuberay() -> None:
     """The package ships the CRD of this release, from which the table of fields is generated."""
     version = dict(components())["KubeRay"].removeprefix("v")
