@@ -233,11 +233,14 @@ async def test_job_of_higher_priority_evicts_the_newest_of_lower_priority(
         assert condition(evicted, EVICTED)["status"] == "True"
         assert condition(evicted, EVICTED)["reason"] == "Preempted"
         assert "startTime" not in evicted["status"]
-        assert (await env.get(MINICLUSTER, "young"))["spec"]["suspend"] is True
+        cluster = await env.get(MINICLUSTER, "young")
+        assert cluster["spec"]["suspend"] is True
+        await env.patch(cluster, {"spec": {"size": 1}})  # as kubectl scale does
         assert state(await env.get(FLUX_JOB, "old")) == [JobState.RUNNING]
         await env.delete(await env.get(FLUX_JOB, "urgent"))
         resumed = await wait_for_state(env, JobState.RUNNING, "young")
         assert condition(resumed, EVICTED)["status"] == "False"
+        assert (await env.get(MINICLUSTER, "young"))["spec"]["size"] == 2
         assert observer.most_pods <= 4
 
 

@@ -274,6 +274,8 @@ class FluxJobReconciler:
             suspend = step.action is MiniClusterAction.SUSPEND
             annotations = {SUSPEND_ANNOTATION: str(suspend).lower()}
             patch = {"metadata": {"annotations": annotations}, "spec": {"suspend": suspend}}
+            if step.size:
+                patch["spec"]["size"] = step.size
         elif step.action is MiniClusterAction.PATCH and step.patch is not None:
             patch = step.patch
         if patch:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from cfo.api.flux.facts import cluster_spec, own_queue, queue_of, runners
+from cfo.api.flux.facts import cluster_spec, fixed_size, own_queue, queue_of, runners, size_of
 from cfo.api.flux.names import MINICLUSTER, SUSPEND_ANNOTATION
 from cfo.api.kueue import PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL
 from cfo.runtime import Object, annotations_of, labels_of, name_of, namespace_of
@@ -120,6 +120,15 @@ def size_patch(job: Object, cluster: Object) -> Object | None:
     if passed_on is None or size is None or str(size) == passed_on:
         return None
     return {"metadata": {"annotations": {_SIZE_ANNOTATION: str(size)}}, "spec": {"size": size}}
+
+
+def restored_size(own: Mapping[str, Any], cluster: Object, default: int) -> int:
+    """Return the size of the FluxJob with the spec ``own`` if its MiniCluster was made smaller; 0 if it was not.
+
+    That of an elastic job never was. ``default``: see :func:`~cfo.api.flux.facts.fixed_size`.
+    """
+    size = fixed_size(own, default)
+    return size if size_of(cluster.get("spec") or {}) < size else 0
 
 
 def priority_patch(job: Object, cluster: Object, *, is_admitted: bool) -> Object | None:

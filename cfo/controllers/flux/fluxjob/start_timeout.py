@@ -311,12 +311,23 @@ def describe_missing_pods(seen: JobObservation, status: JobStatus, cluster: Obje
     absent = missing - small
     sentences = []
     if absent:
-        sentences.append(f"{absent} pods do not exist.")
+        sentences.append(_describe_absent_pods(seen, cluster, absent))
     if small:
         sentences.append(f"{small} pods do not count, because they request {_TOO_LITTLE}.")
     if lacks_service_pod(seen, status, cluster):
         sentences.append(_describe_service_pod(pods, status, cluster))
     return " ".join(sentences)
+
+
+def _describe_absent_pods(seen: JobObservation, cluster: Object, absent: int) -> str:
+    """Return how many pods do not exist, and that the MiniCluster is too small for them, if it is."""
+    sentence = "1 pod does not exist." if absent == 1 else f"{absent} pods do not exist."
+    size = size_of(cluster.get("spec") or {})
+    wanted = fixed_size(seen.spec, seen.default_size)
+    if size >= wanted:
+        return sentence
+    command = f"kubectl scale minicluster {name_of(cluster)} -n {namespace_of(cluster)} --replicas {wanted}"
+    return f"{sentence} The MiniCluster was scaled to {size} of {wanted} pods before all had started: {command}."
 
 
 def _describe_service_pod(pods: PodCounts, status: JobStatus, cluster: Object) -> str:

@@ -142,7 +142,8 @@ class JobObservation:
 class JobStep:
     """The step to take: the next status and Events, what to do with the MiniCluster, and when to reconcile again.
 
-    ``patch`` is for :attr:`MiniClusterAction.PATCH`. ``requeue_after`` is in seconds. ``delete_job``: delete the job
+    ``patch`` is for :attr:`MiniClusterAction.PATCH`. ``size``, for :attr:`MiniClusterAction.LAUNCH`, is the one that
+    the MiniCluster gets, or 0 if it keeps its own. ``requeue_after`` is in seconds. ``delete_job``: delete the job
     itself, whose time to live has passed. ``keeps_failure``: the MiniCluster of a failed job is kept, although its spec
     does not say so. ``exceeds_quota``: a ResourceQuota refuses objects or pods of its MiniCluster. ``kueue_queue`` is
     the LocalQueue of a MiniCluster that is created.
@@ -151,6 +152,7 @@ class JobStep:
     status: JobStatus
     action: MiniClusterAction = MiniClusterAction.NONE
     patch: Object | None = None
+    size: int = 0
     events: list[tuple[EventType, str, str]] = field(default_factory=list)
     requeue_after: float = 0.0
     delete_job: bool = False

@@ -43,6 +43,7 @@ from cfo.controllers.flux.fluxjob.rendering import (
     is_command_outdated,
     is_spec_outdated,
     priority_patch,
+    restored_size,
     size_patch,
 )
 from cfo.controllers.flux.fluxjob.start_timeout import (
@@ -512,6 +513,7 @@ def _run(seen: JobObservation, step: JobStep, cluster: Object) -> None:
         return
     if is_suspended(cluster) and not queue_of(cluster):
         step.action = MiniClusterAction.LAUNCH
+        step.size = restored_size(seen.spec, cluster, seen.default_size)
         if status.state is JobState.READY:
             return  # the state follows when the launch is visible
     patch = size_patch(seen.job, cluster) or priority_patch(seen.job, cluster, is_admitted=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -129,6 +130,19 @@ def test_launch_is_visible_before_the_state_is_running() -> None:
     result, after = step(obj, named_cluster=cluster_of(obj, "ObjectsReady", suspended=False))
     assert (result.action, state(after)) == (MiniClusterAction.NONE, [JobState.RUNNING])
     assert after["status"]["startTime"]
+
+
+def test_minicluster_that_was_made_smaller_is_launched_with_the_size_of_the_job() -> None:
+    obj = job(JobState.READY, reserved=True, size=4)
+    cluster = cluster_of(obj, "ObjectsReady")
+    cluster["spec"]["size"] = 1
+    result, _ = step(obj, named_cluster=cluster)
+    assert (result.action, result.size) == (MiniClusterAction.LAUNCH, 4)
+    cluster["spec"]["size"] = 4
+    assert step(obj, named_cluster=cluster)[0].size == 0
+    obj["spec"]["template"] = {"maxSize": 8}
+    cluster["spec"]["size"] = 1
+    assert step(obj, named_cluster=cluster)[0].size == 0, "an elastic job keeps its size"
 
 
 def test_job_is_launched_if_the_crd_of_the_go_operator_has_no_suspend_field() -> None:
@@ -448,7 +462,8 @@ def test_quota_of_a_launched_job_without_its_pods_is_released(
     after(obj, 31 + seconds, named_cluster=suspended, is_drained=True)
     reserved = condition(obj, "QuotaReserved")
     assert (reserved["status"], reserved["reason"]) == ("False", "StartTimeout")
-    assert f"{4 - pods.live} pods do not exist" in reserved["message"]
+    missing = 4 - pods.live
+    assert re.search(f"{missing} pods? do(es)? not exist", reserved["message"])
 
 
 def test_pods_that_the_minicluster_misses_a_moment_earlier_have_the_same_deadline() -> None:
@@ -884,7 +899,7 @@ def test_brokers_of_a_part_of_the_pods_are_ready_only_when_all_pods_have_existed
     obj, cluster = launched("JobMiniClusterReady", "JobRunning")
     cluster["spec"]["minSize"] = 1
     after(obj, 40, named_cluster=cluster, pods=PodCounts(live=3))
-    assert condition(obj, "PodsReady")["message"].startswith("1 pods do not exist.")
+    assert condition(obj, "PodsReady")["message"].startswith("1 pod does not exist.")
     after(obj, 60, named_cluster=cluster, pods=PodCounts(live=4, pending=3))
     assert condition(obj, "PodsReady")["reason"] == "BrokersReady"
     problem = {"type": "PodsReady", "status": "False", "reason": "PodsMissing", "message": "m"}
@@ -899,7 +914,7 @@ def test_brokers_of_a_part_of_the_pods_are_ready_only_when_all_pods_have_existed
     [
         pytest.param(PodCounts(live=1, small=3), ["3 pods do not count"], id="one own pod"),
         pytest.param(
-            PodCounts(small=3), ["1 pods do not exist", "3 pods do not count"], id="too few pods"
+            PodCounts(small=3), ["1 pod does not exist", "3 pods do not count"], id="too few pods"
         ),
         pytest.param(PodCounts(small=9), ["4 pods do not count"], id="more than the brokers"),
     ],
