@@ -49,6 +49,7 @@ from cfo.runtime import (
     LabelSelector,
     Manager,
     NamespacedName,
+    NotFound,
     Object,
     Request,
     Result,
@@ -238,7 +239,10 @@ class FluxSetupReconciler:
         if remaining > 0 and _is_only_numbers(before, status):
             return Result(requeue_after=remaining)
         self._next_status[key] = now + _STATUS_INTERVAL
-        await apply_status(self.client, obj, status)
+        try:
+            await apply_status(self.client, obj, status)
+        except NotFound:
+            return Result()  # it was deleted in the meantime, such as with its namespace
         self._report_change(obj, status)
         return Result()
 
