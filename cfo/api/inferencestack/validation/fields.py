@@ -63,6 +63,9 @@ _DEAD_FIELDS: Final[Mapping[tuple[str, str], str]] = {
         "ApplicationTemplate",
         "exportPrometheusMetrics",
     ): "only the gateway has metrics; use gateway.exportPrometheusMetrics",
+    ("Scaling", "minReplicaCount"): "use scaling.spec.minReplicaCount",
+    ("Scaling", "maxReplicaCount"): "use scaling.spec.maxReplicaCount",
+    ("Scaling", "triggers"): "use scaling.spec.triggers",
     ("Gateway", "scaling"): "the gateway is not scaled; use gateway.replicaCount",
     ("Gateway", "readerConfig"): "the gateway has no reader; use applicationTemplate.readerConfig",
 }
