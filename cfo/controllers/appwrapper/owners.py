@@ -34,6 +34,9 @@ MAX_DEPTH: Final = 8
 RETRY_PAUSE: Final = timedelta(seconds=30)
 """After which time an owner is read again that could not be read, and a kind that the API server refuses to show."""
 
+_NO_SUCH_OBJECT: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.METHOD_NOT_ALLOWED)
+"""The answers for names that no object can have, and for kinds of which no objects are stored."""
+
 _STARTING: Final = timedelta(seconds=90)
 """For how long a refusal may be that of an API server that starts: it refuses all until it has read the roles."""
 
@@ -91,13 +94,18 @@ class OwnerReads:
         try:
             # The cache may lag. The rest of an object can be of any size and depth.
             obj = await self._client.get_metadata(gvk, key)
-        except (UnknownKind, ValueError) as error:
+        except ValueError as error:
+            raise ForeignOwner from error
+        except UnknownKind as error:
+            # An API server that starts may not serve a CRD yet.
+            if _is_of_components(gvk):
+                raise OwnerUnknown(now + RETRY_PAUSE) from error
             raise ForeignOwner from error
         except Forbidden as error:
             refusals = self._add_refusal(key.namespace, gvk, error)
             raise _refused_owner(gvk, refusals, now) from error
         except APIError as error:
-            if error.code < HTTPStatus.TOO_MANY_REQUESTS:
+            if error.code in _NO_SUCH_OBJECT:
                 raise ForeignOwner from error
             raise OwnerUnknown(now + RETRY_PAUSE) from error
         except (TransportError, DiscoveryIncomplete) as error:

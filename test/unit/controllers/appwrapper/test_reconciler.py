@@ -21,15 +21,18 @@ from cfo.controllers.appwrapper.reconciler import AppWrapperReconciler, Componen
 from cfo.runtime import (
     POD,
     AlreadyExists,
+    APIError,
     Client,
     Forbidden,
     NamespacedName,
     Object,
     Result,
+    UnknownKind,
     key_of,
     uid_of,
 )
 from cfo.runtime.cache.entry import Entry, EntryDecoder
+from cfo.runtime.client.errors import ServiceUnavailable, Unauthorized
 from cfo.runtime.client.name_checks import NameChecks
 from cfo.runtime.client.object_cache import ClientCache
 from test.support.clocks import FakeClock
@@ -85,6 +88,7 @@ class OwnersClient:
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self.live_reads = 0
+        self.error: Exception | None = None
         self.refusals = 0
         """How many reads are refused before the others are answered."""
 
@@ -93,6 +97,8 @@ class OwnersClient:
 
     async def get_metadata(self, gvk: object, key: NamespacedName) -> Object | None:
         self.live_reads += 1
+        if self.error is not None:
+            raise self.error
         if self.live_reads <= self.refusals:
             raise Forbidden(403, {"message": "forbidden"})
         return self.objects.get(key.name)
@@ -167,6 +173,26 @@ async def test_kind_that_the_api_server_refuses_to_show_is_that_of_no_appwrapper
         is_awaited = observer._known(WRAPPER).reads_owners_at is not None
         assert is_awaited == (second < 90), "also of owners that appear later"
     assert client.live_reads == 5, "one for each 30 seconds, whatever the number of owners"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "is_awaited"),
+    [
+        (Unauthorized(401), "ReplicaSet", True),
+        (ServiceUnavailable(503), "CronJob", True),
+        (APIError(405), "CronJob", False),
+        (UnknownKind("not served"), "ReplicaSet", True),
+        (UnknownKind("not served"), "CronJob", False),
+    ],
+)
+async def test_owner_is_read_again_unless_the_answer_is_about_it(
+    error: Exception, kind: str, *, is_awaited: bool
+) -> None:
+    client = OwnersClient()
+    client.error = error
+    observer = observer_of(client, FakeClock())
+    assert await ancestors_of_each_30_seconds(observer, FakeClock(), ["a"], kind) == {}
+    assert (observer._known(WRAPPER).reads_owners_at is not None) == is_awaited
 
 
 async def ancestors_of_each_30_seconds(
