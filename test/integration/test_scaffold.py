@@ -309,6 +309,16 @@ class WebsiteV1(
     status: WebsiteStatus = Field(default_factory=WebsiteStatus)
 """
 
+PALETTE = """
+
+class PaletteSpec(APIModel):
+    color: str
+
+
+class Palette(CustomResource, group="example.com", version="v1alpha1", scope="Cluster"):
+    spec: PaletteSpec
+"""
+
 
 @pytest.fixture
 def project_of_two_kinds(project: Path) -> Path:
@@ -331,20 +341,21 @@ def test_manifests_and_tests_of_a_project_include_a_second_kind_and_version(
     package = project_of_two_kinds / "website_operator"
     with (package / "api.py").open("a") as api:
         api.write(WEBSITE_V1)
+        api.write(PALETTE)
     operator = (package / "operator.py").read_text()
     operator = operator.replace(
-        "[type[CustomResource]] = []", "[type[CustomResource]] = [WebsiteV1]"
+        "[type[CustomResource]] = []", "[type[CustomResource]] = [WebsiteV1, Palette]"
     )
     operator = operator.replace(
         "from website_operator.options",
-        "from website_operator.api import WebsiteV1\nfrom website_operator.options",
+        "from website_operator.api import Palette, WebsiteV1\nfrom website_operator.options",
     )
     (package / "operator.py").write_text(operator)
     generate(project_of_two_kinds)
     config = project_of_two_kinds / "config"
     chart = project_of_two_kinds / "chart"
     crds = list(yaml.safe_load_all((config / "crd.yaml").read_text()))
-    assert [crd["spec"]["names"]["kind"] for crd in crds] == ["Website", "Theme"]
+    assert [crd["spec"]["names"]["kind"] for crd in crds] == ["Website", "Theme", "Palette"]
     assert [version["name"] for version in crds[0]["spec"]["versions"]] == ["v1alpha1", "v1"]
     assert (chart / "crds" / "crd.yaml").read_text() == (config / "crd.yaml").read_text()
     objects = list(yaml.safe_load_all((config / "install.yaml").read_text()))
