@@ -24,6 +24,7 @@ from cfo_handlers.bodies import (
     Status,
     UserInfo,
 )
+from cfo_handlers.declarations import Activity
 from cfo_handlers.diffs import Diff
 from cfo_handlers.environment import Index
 from cfo_handlers.resource_selectors import Resource
@@ -44,6 +45,8 @@ class ActivityFn(Protocol):
         logger: Logger,
         memo: Any,
         indices: Mapping[str, Index[Any, Any]],
+        activity: Activity,
+        client: Any,  # in a manager of your own, which is connected: not in login handlers
         param: Any = ...,
         **kwargs: Any,
     ) -> object:

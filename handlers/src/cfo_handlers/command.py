@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -17,8 +17,18 @@ from cfo.runtime import ConfigError
 from cfo.runtime.controller import GracePeriodExceeded, RunnableFailed
 from cfo_handlers.activities import ActivityError
 from cfo_handlers.declarations import get_default_registry
-from cfo_handlers.errors import InvalidParameter, LoginError
+from cfo_handlers.errors import InvalidParameter, InvalidProgram, LoginError
 from cfo_handlers.program import configure, run
+
+_FAILURES: Final = (
+    ConfigError,
+    LoginError,
+    ActivityError,
+    InvalidProgram,
+    RunnableFailed,
+    GracePeriodExceeded,
+)
+"""The errors that are one line, because their text is all that helps."""
 
 
 class _InvalidArguments(click.ClickException):
@@ -120,10 +130,10 @@ def run_command(
         )
     try:
         run(**options)
+    except _FAILURES as error:
+        raise click.ClickException(" ".join(str(error).split())) from None
     except InvalidParameter as error:
         raise click.UsageError(str(error)) from None
-    except (ConfigError, LoginError, ActivityError, RunnableFailed, GracePeriodExceeded) as error:
-        raise click.ClickException(" ".join(str(error).split())) from None
 
 
 def _frames_of_program(error: Exception) -> TracebackType | None:

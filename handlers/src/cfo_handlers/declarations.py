@@ -343,11 +343,16 @@ def require_keywords(decorator: str, given: Iterable[str], allowed: Collection[s
     for keyword in given:
         if keyword in allowed:
             continue
-        similar = get_close_matches(keyword, allowed, n=1)
-        hint = f"; did you mean {similar[0]}?" if similar else ""
+        similar = get_close_matches(keyword, allowed)
+        hint = f"; did you mean {_same_start(keyword, similar)}?" if similar else ""
         raise TypeError(
             f"{decorator}: keyword {keyword}: must be one of {', '.join(sorted(allowed))}{hint}"
         )
+
+
+def _same_start(keyword: str, similar: Collection[str]) -> str:
+    """Return the first name that begins as ``keyword``, such as retries for retry, not registry; else the first one."""
+    return max(similar, key=lambda name: name.startswith(keyword[:4]))
 
 
 @contextmanager

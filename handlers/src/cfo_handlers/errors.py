@@ -47,6 +47,10 @@ class InvalidParameter(ValueError):
     """Raised by :func:`~cfo_handlers.operator` for parameters and settings that are not valid."""
 
 
+class InvalidProgram(InvalidParameter):
+    """Raised for a setting or a handler that is not valid: the program must be changed, not its parameters."""
+
+
 class SubhandlersPending(TemporaryError):
     """Some sub-handlers of a handler must be called again, therefore the handler itself, too."""
 

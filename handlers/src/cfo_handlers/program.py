@@ -33,6 +33,7 @@ from cfo_handlers.errors import InvalidParameter
 from cfo_handlers.patching import plain
 from cfo_handlers.running import Handlers
 from cfo_handlers.settings import OperatorSettings
+from cfo_handlers.signatures import require_signatures
 
 _log = structlog.get_logger(__name__)
 
@@ -99,6 +100,7 @@ async def operator(
         if ignored[name] is not None:
             _log.warning("Parameter is ignored", parameter=name)
     environment = Environment(registry, settings, memo, lifecycle=lifecycle)
+    require_signatures(environment.registry)
     peering = environment.settings.peering
     if peering_name is not None:
         peering.name = peering_name

@@ -37,6 +37,7 @@ from cfo_handlers.environment import Environment
 from cfo_handlers.resource_handlers import ResourceHandlers
 from cfo_handlers.resource_selectors import Resource, Selector, resources_of
 from cfo_handlers.settings import OperatorSettings
+from cfo_handlers.signatures import require_signatures
 
 _log = structlog.get_logger(__name__)
 
@@ -240,10 +241,11 @@ def add_to(
 
     Login handlers are not called, because the manager is connected. Call it in the event loop, before the manager runs.
 
-    Raises :class:`ValueError` if there are admission handlers, but no ``ManagerOptions.webhook``, and if ``registry``
-    is not given and no handlers were declared without one.
+    Raises :class:`ValueError` for a handler without ``**_``, if there are admission handlers, but no
+    ``ManagerOptions.webhook``, and if ``registry`` is not given and no handlers were declared without one.
     """
     environment = Environment(registry, settings, memo, clock=manager.clock)
+    require_signatures(environment.registry)
     if registry is None and not environment.registry:
         raise ValueError("add_to: no handlers were declared without a registry: pass registry=")
     admission = environment.registry.of_type(WebhookHandler)

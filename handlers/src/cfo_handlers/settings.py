@@ -7,7 +7,7 @@ that run at the same time in the event loop and in threads.
 from __future__ import annotations
 
 import logging
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -84,22 +84,24 @@ _MISSING: Final = {
 
 
 class Settings:
-    """A group of settings; this class itself has only settings that are ignored."""
+    """A group of settings. Those of type ``Any`` without a value are ignored (:data:`_IGNORED`)."""
 
     def __init__(self, group: str) -> None:
         object.__setattr__(self, "_group", group)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        group = self.__dict__["_group"]
-        ignored = _IGNORED.get(group, {})
-        if name in ignored:
-            _log.warning("Setting is ignored", setting=f"{group}.{name}", reason=ignored[name])
-        elif not hasattr(type(self), name):
-            raise _unknown(group, name)
-        object.__setattr__(self, name, value)
+    if not TYPE_CHECKING:  # a type checker that sees these functions accepts any name
 
-    def __getattr__(self, name: str) -> Any:
-        raise _unknown(self.__dict__.get("_group", ""), name)  # absent while copy creates it
+        def __setattr__(self, name: str, value: Any) -> None:
+            group = self.__dict__["_group"]
+            ignored = _IGNORED.get(group, {})
+            if name in ignored:
+                _log.warning("Setting is ignored", setting=f"{group}.{name}", reason=ignored[name])
+            elif not hasattr(type(self), name):
+                raise _unknown(group, name)
+            object.__setattr__(self, name, value)
+
+        def __getattr__(self, name: str) -> Any:
+            raise _unknown(self.__dict__.get("_group", ""), name)  # absent while copy creates it
 
 
 def _unknown(group: str, name: str) -> AttributeError:
@@ -113,12 +115,47 @@ def _unknown(group: str, name: str) -> AttributeError:
     return AttributeError(f"settings.{group} has no setting {name!r}")
 
 
+class ProcessSettings(Settings):
+    """The process."""
+
+    ultimate_exiting_timeout: Any
+
+
+class WatchingSettings(Settings):
+    """Watches."""
+
+    server_timeout: Any
+    client_timeout: Any
+    connect_timeout: Any
+    reconnect_backoff: Any
+    inactivity_timeout: Any
+    chunk_size: Any
+    initial_streaming: Any
+
+
+class NetworkingSettings(Settings):
+    """Requests."""
+
+    request_timeout: Any
+    connect_timeout: Any
+    error_backoffs: Any
+    enforce_retry_after: Any
+    trust_env: Any
+
+
 class PostingSettings(Settings):
     """Events about objects."""
 
     enabled: bool = True
     level: int = logging.INFO
     reporting_component: str = "kopf"
+    loggers: Any
+    reporting_instance: Any
+    event_name_prefix: Any
+    default_backoffs: Any
+    logging_backoffs: Any
+    worker_limit: Any
+    idle_timeout: Any
 
 
 class PeeringSettings(Settings):
@@ -127,12 +164,21 @@ class PeeringSettings(Settings):
     name: str = "default"
     mandatory: bool = False
     standalone: bool = False
+    stealth: Any
+    priority: Any
+    lifetime: Any
+    clusterwide: Any
+    namespaced: Any
 
 
 class QueueingSettings(Settings):
     """The queue. ``worker_limit``: the number of objects of a resource that are handled at the same time."""
 
     worker_limit: int = 128
+    idle_timeout: Any
+    exit_timeout: Any
+    error_delays: Any
+    batch_window: Any
 
 
 class ScanningSettings(Settings):
@@ -153,6 +199,7 @@ class ExecutionSettings(Settings):
 
     default_backoff: float = 60.0
     max_workers: int = 64
+    executor: Any
 
 
 class BackgroundSettings(Settings):
@@ -160,6 +207,9 @@ class BackgroundSettings(Settings):
 
     max_daemons: int = 10_000
     max_daemon_threads: int = 256
+    cancellation_polling: Any
+    instant_exit_timeout: Any
+    instant_exit_zero_time_cycles: Any
 
 
 class PersistenceSettings(Settings):
@@ -171,11 +221,14 @@ class PersistenceSettings(Settings):
     finalizer: str = "kopf.zalando.org/KopfFinalizerMarker"
     progress_storage: ProgressStorage = SmartProgressStorage()
     diffbase_storage: DiffBaseStorage = AnnotationsDiffBaseStorage()
+    consistency_timeout: Any
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "finalizer":
-            _check_finalizer(value)
-        super().__setattr__(name, value)
+    if not TYPE_CHECKING:
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name == "finalizer":
+                _check_finalizer(value)
+            super().__setattr__(name, value)
 
 
 def _check_finalizer(value: object) -> None:
@@ -190,15 +243,15 @@ class OperatorSettings:
     """All settings; startup handlers change them."""
 
     def __init__(self) -> None:
-        self.process = Settings("process")
+        self.process = ProcessSettings("process")
         self.posting = PostingSettings("posting")
         self.peering = PeeringSettings("peering")
-        self.watching = Settings("watching")
+        self.watching = WatchingSettings("watching")
         self.queueing = QueueingSettings("queueing")
         self.batching = self.queueing
         self.scanning = ScanningSettings("scanning")
         self.admission = AdmissionSettings("admission")
         self.execution = ExecutionSettings("execution")
         self.background = BackgroundSettings("background")
-        self.networking = Settings("networking")
+        self.networking = NetworkingSettings("networking")
         self.persistence = PersistenceSettings("persistence")

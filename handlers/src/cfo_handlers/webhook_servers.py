@@ -19,7 +19,7 @@ from cfo.runtime.webhook import (
     WebhookOptions,
     WebhookURL,
 )
-from cfo_handlers.errors import InvalidParameter
+from cfo_handlers.errors import InvalidProgram
 
 
 class WebhookServer:
@@ -56,7 +56,7 @@ class WebhookServer:
             certificate = Path(self.certfile)
             key = Path(self.pkeyfile)
             if certificate.parent != key.parent:
-                raise InvalidParameter(
+                raise InvalidProgram(
                     f"settings.admission.server: certfile {certificate}, pkeyfile {key}: "
                     "must be in the same directory"
                 )
@@ -93,11 +93,11 @@ class WebhookMinikubeServer(WebhookServer):
 
 
 class WebhookNgrokTunnel(WebhookServer):
-    """Not supported: raises :class:`~cfo_handlers.errors.InvalidParameter` when the operator starts."""
+    """Not supported: raises :class:`~cfo_handlers.errors.InvalidProgram` when the operator starts."""
 
     def options(self, namespace: str, name: str) -> WebhookOptions:
-        """Raise :class:`~cfo_handlers.errors.InvalidParameter`."""
-        raise InvalidParameter(
+        """Raise :class:`~cfo_handlers.errors.InvalidProgram`."""
+        raise InvalidProgram(
             "settings.admission.server: tunnels are not supported: "
             "use WebhookServer with a host that the cluster reaches"
         )
@@ -138,16 +138,16 @@ def _options(
 def webhook_options(server: Any, managed: str | None, namespace: str) -> WebhookOptions:
     """Return the options for ``settings.admission``.
 
-    Raises :class:`~cfo_handlers.errors.InvalidParameter` without a server, for one of another type, and for parameters
+    Raises :class:`~cfo_handlers.errors.InvalidProgram` without a server, for one of another type, and for parameters
     of it that are not valid.
     """
     if server is None:
-        raise InvalidParameter(
+        raise InvalidProgram(
             "settings.admission.server: is not set, but there are admission handlers: "
             "set it in a startup handler, such as to WebhookServer()"
         )
     if not isinstance(server, WebhookServer):
-        raise InvalidParameter(
+        raise InvalidProgram(
             f"settings.admission.server: {type(server).__name__}: must be a WebhookServer"
         )
     return server.options(os.environ.get("POD_NAMESPACE") or namespace, managed or "handlers")

@@ -87,10 +87,11 @@ def test_admission_server_that_cannot_serve_is_one_line(
         "def check(**_): ...\n"
     )
     result = CliRunner().invoke(command, ["run", "-A", program], prog_name="cfo-handlers")
-    assert result.exit_code == 2, result.output
+    assert result.exit_code == 1, result.output
     assert "Traceback" not in result.output
     *_, line = result.output.splitlines()  # after log messages
     assert line.startswith(f"Error: settings.admission.server: {problem}")
+    assert "--help" not in line
 
 
 def test_missing_cluster_is_one_line(program: str) -> None:

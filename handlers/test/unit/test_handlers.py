@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import functools
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +29,7 @@ from cfo_handlers.execution import call_handler
 from cfo_handlers.patching import apply_patch, make_plain, plain
 from cfo_handlers.progress import HandlerState
 from cfo_handlers.resource_selectors import Resource
+from cfo_handlers.signatures import require_signatures
 from cfo_handlers.storage import MAX_STORED
 
 OLD = datetime.datetime(2020, 1, 1)  # noqa: DTZ001 - kopf allows times without a time zone
@@ -259,6 +262,7 @@ def test_declarations_get_identifiers_and_reject_contradictions() -> None:
             {"label": {"a": "b"}},
             r"^on\.create: keyword label: .*; did you mean labels\?",
         ),
+        (kopf.on.create, {"retry": 3}, r"^on\.create: keyword retry: .*; did you mean retries\?"),
         (
             kopf.on.create,
             {"reason": 1},
@@ -512,3 +516,38 @@ async def test_stack_trace_is_logged_once_for_a_handler_that_is_retried(
     await call_handler(handler, cause)  # for another change
     assert [record.exc_info is not None for record in caplog.records] == [True, False, True]
     assert [record.message[-6:] for record in caplog.records] == ["boom 0", "boom 1", "boom 0"]
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (lambda name: None, "must accept keywords that it does not use: add **_"),
+        (lambda specc, **_: None, "keyword specc: must be one of "),
+        (lambda name, /, **_: None, "parameter name: must be a keyword: remove the / after it"),
+    ],
+)
+async def test_handler_that_would_fail_with_each_call_is_refused_at_the_start(
+    function: Any, problem: str
+) -> None:
+    registry = kopf.OperatorRegistry()
+    kopf.on.create("pods", id="fn", registry=registry)(function)
+    with pytest.raises(ValueError, match=rf"^Handler 'fn': {re.escape(problem)}"):
+        await kopf.operator(registry=registry)
+
+
+def test_handlers_that_can_be_called_are_accepted() -> None:
+    def decorated(function: Any) -> Any:
+        @functools.wraps(function)
+        def call(**kwargs: Any) -> Any:
+            return function(database=1, **kwargs)
+
+        return call
+
+    registry = kopf.OperatorRegistry()
+    kopf.index("pods", id="ips", registry=registry)(lambda **_: None)
+    kopf.on.create("pods", id="a", registry=registry)(lambda ips, name, limit=1, **_: None)
+    kopf.on.create("pods", id="b", registry=registry)(decorated(lambda database, **_: None))
+    kopf.on.create("pods", id="c", registry=registry)(functools.partial(lambda x, **_: None, 1))
+    kopf.on.startup(id="d", registry=registry)(lambda settings, activity, **_: None)
+    kopf.on.validate("pods", id="e", registry=registry)(lambda warnings, operation, **_: None)
+    require_signatures(registry)
