@@ -16,6 +16,7 @@ from cfo.runtime import (
     load_config,
     logs,
 )
+from cfo.runtime.controller import RunnableFailed
 
 GREETING = GVK("example.com", "v1", "Greeting")
 
@@ -49,5 +50,5 @@ async def main() -> None:
 if __name__ == "__main__":
     try:
         anyio.run(main)
-    except ConfigError as error:
+    except (ConfigError, RunnableFailed) as error:
         sys.exit(str(error))

@@ -27,6 +27,7 @@ from cfo.runtime import (
     uid_of,
 )
 from cfo.runtime.client import Child, reconcile_children
+from cfo.runtime.controller import RunnableFailed
 
 TEAM = GVK("example.com", "v1", "Team")
 TEAM_LABEL = "example.com/team"
@@ -98,5 +99,5 @@ async def main() -> None:
 if __name__ == "__main__":
     try:
         anyio.run(main)
-    except ConfigError as error:
+    except (ConfigError, RunnableFailed) as error:
         sys.exit(str(error))

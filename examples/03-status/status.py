@@ -25,7 +25,7 @@ from cfo.runtime import (
     logs,
 )
 from cfo.runtime.client import ExponentialRateLimiter
-from cfo.runtime.controller import ControllerOptions
+from cfo.runtime.controller import ControllerOptions, RunnableFailed
 
 PROBE = GVK("example.com", "v1", "Probe")
 TIMEOUT = aiohttp.ClientTimeout(total=5)
@@ -114,5 +114,5 @@ async def main() -> None:
 if __name__ == "__main__":
     try:
         anyio.run(main)
-    except ConfigError as error:
+    except (ConfigError, RunnableFailed) as error:
         sys.exit(str(error))

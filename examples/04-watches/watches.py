@@ -27,7 +27,7 @@ from cfo.runtime import (
     logs,
     uid_of,
 )
-from cfo.runtime.controller import from_functions
+from cfo.runtime.controller import RunnableFailed, from_functions
 from cfo.runtime.manager import SelectionKeywords
 
 RELOADER = GVK("example.com", "v1", "Reloader")
@@ -124,5 +124,5 @@ async def main() -> None:
 if __name__ == "__main__":
     try:
         anyio.run(main)
-    except ConfigError as error:
+    except (ConfigError, RunnableFailed) as error:
         sys.exit(str(error))

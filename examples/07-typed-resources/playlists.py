@@ -27,6 +27,7 @@ from cfo.runtime import (
     logs,
 )
 from cfo.runtime.client import apply_status
+from cfo.runtime.controller import RunnableFailed
 from cfo.runtime.objects import list_map
 
 log = structlog.get_logger("playlists")
@@ -109,5 +110,5 @@ async def main() -> None:
 if __name__ == "__main__":
     try:
         anyio.run(main)
-    except ConfigError as error:
+    except (ConfigError, RunnableFailed) as error:
         sys.exit(str(error))

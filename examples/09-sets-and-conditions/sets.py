@@ -37,6 +37,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.cache import by_controller, controller_key
 from cfo.runtime.client import Child, ChildResults, apply_status, connect, reconcile_children
+from cfo.runtime.controller import RunnableFailed
 from cfo.runtime.objects import list_map
 
 FINALIZER = "example.com/receipt"
@@ -218,5 +219,5 @@ async def main() -> None:
 if __name__ == "__main__":
     try:
         anyio.run(main)
-    except ConfigError as error:
+    except (ConfigError, RunnableFailed) as error:
         sys.exit(str(error))

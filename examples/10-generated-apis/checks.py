@@ -24,6 +24,7 @@ from cfo.runtime import (
     namespace_of,
 )
 from cfo.runtime.client import Child, reconcile_children
+from cfo.runtime.controller import RunnableFailed
 
 CHECK = GVK("example.com", "v1", "Check")
 CHECK_LABEL = "example.com/check"
@@ -106,5 +107,5 @@ async def main() -> None:
 if __name__ == "__main__":
     try:
         anyio.run(main)
-    except ConfigError as error:
+    except (ConfigError, RunnableFailed) as error:
         sys.exit(str(error))

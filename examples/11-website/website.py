@@ -22,6 +22,7 @@ from cfo.runtime import (
     load_config,
 )
 from cfo.runtime.client import Child, reconcile_children
+from cfo.runtime.controller import RunnableFailed
 from cfo.runtime.objects import new_object
 
 WEBSITE = GVK("example.com", "v1", "Website")
@@ -37,9 +38,8 @@ def children_of(website: Object) -> list[Child]:
     pods = {"metadata": {"labels": labels}, "spec": {"containers": [nginx], "volumes": volumes}}
     spec = {"selector": {"matchLabels": labels}, "template": pods}
     ports = {"selector": labels, "ports": [{"port": 80, "protocol": "TCP"}]}
-    config_map = new_object(
-        CONFIG_MAP, name, namespace, data={"index.html": website["spec"]["html"]}
-    )
+    data = {"index.html": website["spec"]["html"]}
+    config_map = new_object(CONFIG_MAP, name, namespace, data=data)
     deployment = new_object(DEPLOYMENT, name, namespace, spec=spec)
     page = Child.present(config_map, consequence="no page is served")
     server = Child.present(deployment, consequence="no page is served", requires=(page.id,))
@@ -83,5 +83,5 @@ async def main() -> None:
 if __name__ == "__main__":
     try:
         anyio.run(main)
-    except ConfigError as error:
+    except (ConfigError, RunnableFailed) as error:
         sys.exit(str(error))

@@ -248,6 +248,11 @@ async def test_taken_name_costs_two_requests_for_each_check_until_it_is_free(wor
     results = await world.write(child)
     assert results.is_done()
     assert results.retry_after == 0
+    for deadline in (60, 30, 90):
+        results.retry(deadline)
+    assert results.retry_after == 30
+    with pytest.raises(ValueError, match="retry: 0 seconds: must be more than 0"):
+        results.retry(0)
 
 
 @pytest.mark.parametrize("is_known", [False, True])

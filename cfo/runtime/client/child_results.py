@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from enum import Enum, auto
 from typing import Final
@@ -24,6 +25,7 @@ from cfo.runtime.objects.unstructured import (
     require_key,
     uid_of,
 )
+from cfo.runtime.process.arguments import InvalidArgument
 
 PREDECESSOR_RETRY_SECONDS: Final = 5.0
 """How long to wait for the garbage collection of an object whose owner was deleted and created again."""
@@ -107,7 +109,7 @@ class ChildResults:
         self._name_checks = NameChecks() if name_checks is None else name_checks
         self._results: dict[ObjectID, ChildResult] = {}
         self.retry_after = 0.0
-        """The seconds until the next reconcile; 0 if none is needed."""
+        """The seconds until the next reconcile; 0 if none is needed. Use :meth:`retry` for an earlier one."""
         self.created = 0
         """The number of created objects."""
         self.deleted = 0
@@ -175,7 +177,12 @@ class ChildResults:
             collect(self)
 
     def retry(self, seconds: float) -> None:
-        """Request another reconcile after at most ``seconds``."""
+        """Request another reconcile after at most ``seconds``, such as for a deadline of the caller.
+
+        Raises :class:`InvalidArgument` unless ``seconds`` is more than 0: 0 in :attr:`retry_after` means never.
+        """
+        if not 0 < seconds < math.inf:
+            raise InvalidArgument(f"retry: {seconds!r:.200} seconds: must be more than 0")
         self.retry_after = min(self.retry_after or seconds, seconds)
 
     def add(self, result: ChildResult) -> None:

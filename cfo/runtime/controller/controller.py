@@ -390,6 +390,10 @@ class Controller:
             if task is not None and task.cancelling():
                 raise  # our own cancellation: the process stops, or the timeout has passed
             raise RuntimeError("an operation that the reconcile awaited was cancelled") from error
+        except SystemExit as error:  # would end the event loop, and all other reconciles with it
+            raise RuntimeError(
+                f"the reconcile called sys.exit({error.code!r:.200}): it must raise another exception"
+            ) from error
         if not isinstance(result, Result):
             name = f"{type(self.reconciler).__name__}.reconcile"
             raise wrong_result(name, result, "a Result, such as Result(requeue_after=60)")

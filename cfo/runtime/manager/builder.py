@@ -100,8 +100,9 @@ class Builder:
 
     def __str__(self) -> str:
         """Return what is built, for errors."""
+        name = f" {self._name!r}" if self._name else ""
         kind = f" for {self._primary}" if self._primary is not None else ""
-        return f"Builder {self._name!r}{kind}"
+        return f"Builder{name}{kind}"
 
     def for_(
         self, kind: ObjectKind[Any], *predicates: Predicate, **selection: Unpack[SelectionKeywords]

@@ -31,6 +31,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 _MAX_VALUE: Final = 10_000
 _BLOCKS: Final = frozenset({"stack", "exception"})
+_ONLY_FOR_SEARCHES: Final = ("controllerGroup", "controllerKind", "reconcileID", "causes")
 _ORDER = (
     "level",
     "ts",
@@ -50,6 +51,8 @@ def configure(
     """Send all logs, including the logs of the standard library's ``logging``, to ``stream`` (default: stderr).
 
     ``level`` is one of :data:`LEVELS`; libraries that use ``logging`` are logged from ``warning`` upwards at any level.
+    On a terminal, lines have no ``reconcileID``, ``causes``, and group and kind of the controller, unless ``level`` is
+    ``debug`` or the format JSON.
     A line that the stream does not take, as on a full disk, is dropped: no work depends on the log. The next line has
     the number of failures as ``unwrittenLines``. Raises :class:`ValueError` for an unknown level or format.
     """
@@ -77,6 +80,7 @@ def configure(
     else:
         render = [
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+            *([_shorten] if out.isatty() and level != "debug" else []),
             _make_printable,
             structlog.dev.ConsoleRenderer(
                 colors=_has_colors(out), exception_formatter=_write_traceback, timestamp_key="ts"
@@ -182,6 +186,13 @@ def _as_zap(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
         event["stacktrace"] = event.pop("exception")
     first = {key: event[key] for key in _ORDER if key in event}
     return {**first, **event}
+
+
+def _shorten(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Remove what a line on a terminal does not need in addition to ``controller``, ``namespace`` and ``name``."""
+    for key in _ONLY_FOR_SEARCHES:
+        event.pop(key, None)
+    return event
 
 
 def _make_printable(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:

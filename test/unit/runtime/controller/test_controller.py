@@ -660,6 +660,17 @@ async def test_retry_waits_for_retry_after_of_the_server() -> None:
         assert harness.reconciler.requests == [A, A]
 
 
+async def test_exit_of_the_process_inside_reconcile_is_an_ordinary_error() -> None:
+    with capture_logs() as lines:
+        async with running(Harness(failing_with(SystemExit(3)))) as harness:
+            harness.channel.enqueue([A])
+            await run_until_idle()
+    (line,) = error_lines(lines)
+    assert line["error"].endswith(
+        "the reconcile called sys.exit(3): it must raise another exception"
+    )
+
+
 async def test_reconcile_over_its_timeout_is_cancelled_and_retried() -> None:
     cleaned: list[Request] = []
 

@@ -573,10 +573,11 @@ def test_manager_of_no_namespace_is_rejected() -> None:
         ManagerOptions(namespaces=[])
 
 
-async def test_manager_with_an_incomplete_builder_does_not_start() -> None:
+@pytest.mark.parametrize(("name", "text"), [("forgotten", " 'forgotten'"), ("", "")])
+async def test_manager_with_an_incomplete_builder_does_not_start(name: str, text: str) -> None:
     manager = create_manager()
-    Builder(manager, "forgotten").for_(MIRROR)
-    with pytest.raises(ValueError, match=r"Builder 'forgotten' for .*: complete was not called"):
+    Builder(manager, name).for_(MIRROR)
+    with pytest.raises(ValueError, match=rf"Builder{text} for .*: complete was not called"):
         await manager.run()
 
 

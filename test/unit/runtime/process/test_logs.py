@@ -164,6 +164,17 @@ def test_no_color_disables_colors_on_a_terminal(
     assert ("\x1b[" in terminal.getvalue()) is colored
 
 
+@pytest.mark.parametrize(("level", "is_short"), [("info", True), ("debug", False)])
+def test_lines_on_a_terminal_lack_what_is_only_for_searches(level: str, *, is_short: bool) -> None:
+    terminal = Terminal()
+    configure("console", level, terminal)
+    fields = {"controllerGroup": "g", "controllerKind": "K", "reconcileID": "1", "causes": "x"}
+    structlog.get_logger("x").warning("Message", name="pod", **fields)
+    line = terminal.getvalue()
+    assert "pod" in line
+    assert all((key in line) is not is_short for key in fields)
+
+
 def test_manager_logs_no_local_variables_if_the_program_does_not_configure_logging() -> None:
     program = textwrap.dedent("""
         import anyio, structlog
