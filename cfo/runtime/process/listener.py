@@ -1,7 +1,7 @@
 """Accepts the connections of an HTTP server, and limits their number.
 
 The attack: any pod that can reach a port opens connections until the memory of the process is full. Each TLS connection
-takes about 0.3 MB, also before its handshake. At the limit a new connection takes the place of another one that no
+takes about 0.06 MB, also before its handshake. At the limit a new connection takes the place of another one that no
 handler needs. The connection that is closed is
 
 1. from the address with the most connections. Only a client that has more than its share loses any: the API servers
@@ -15,9 +15,10 @@ connections, the new one is closed.
 A TLS handshake must be complete after 10 seconds, and the header of the first request after 30 more seconds.
 
 Other clients get their turn before each request, also if a client sends thousands at once (pipelining): from Python
-3.12 on, aiohttp handles all that it has read without returning to the event loop. Compressed bodies are refused before
-they are read: 1 MB could contain 1 GB. No client of these servers compresses. What clients do not read is limited, too
-(:mod:`.large_responses`).
+3.12 on, aiohttp handles all that it has read without returning to the event loop. And little is read in each turn
+(:mod:`.small_reads`). Compressed bodies are refused before they are read: 1 MB could contain 1 GB. So are bodies in
+chunks, of which there can be any number. No client of these servers sends these. What clients do not read is limited,
+too (:mod:`.large_responses`).
 
 Tried instead:
 
@@ -50,11 +51,12 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from cfo.runtime.process.large_responses import LargeResponses
+from cfo.runtime.process.small_reads import SmallReads, SmallTLSReads
 
 KEEP_ALIVE: Final = 180.0
 """Seconds after which an idle connection is closed. API servers do this after 90 s; they have to close first."""
 
-_HANDSHAKE_TIMEOUT: Final = 10.0
+_HANDSHAKE_TIMEOUT: Final = 10
 _FIRST_REQUEST_TIMEOUT: Final = 30.0
 _SHUTDOWN_TIMEOUT: Final = 5.0
 _BACKLOG: Final = 128
@@ -278,12 +280,6 @@ class Listener:
     async def _open(self, accepted: socket.socket, connection: _Connection) -> None:
         """Complete the handshake, and close the connection if its first request does not arrive in time."""
         loop = asyncio.get_running_loop()
-        timeouts: dict[str, float] = {}
-        if self._tls is not None:
-            timeouts = {
-                "ssl_handshake_timeout": _HANDSHAKE_TIMEOUT,
-                "ssl_shutdown_timeout": _SHUTDOWN_TIMEOUT,
-            }
         if not connection.is_open:
             # It was closed for another one before this task has started; the cancelled scope below ends the handshake.
             accepted.close()
@@ -291,9 +287,7 @@ class Listener:
         with connection.handshake, suppress(OSError):
             try:
                 await anyio.lowlevel.checkpoint_if_cancelled()
-                await loop.connect_accepted_socket(
-                    lambda: connection.protocol, accepted, ssl=self._tls, **timeouts
-                )
+                await self._connect(accepted, connection.protocol)
             except BaseException as error:
                 # Frees the buffers now: the traceback refers to a frame that refers to a future with this exception.
                 traceback.clear_frames(error.__traceback__)
@@ -308,6 +302,29 @@ class Listener:
             if connection.protocol.transport is None:
                 connection.protocol.connection_lost(None)  # also frees its buffers now
 
+    async def _connect(self, accepted: socket.socket, protocol: Any) -> None:
+        """Give an accepted connection to ``protocol``, after the TLS handshake if there is TLS. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        if self._tls is None:
+            await loop.connect_accepted_socket(lambda: SmallReads(protocol), accepted)
+            return
+        handshake = loop.create_future()
+        tls = SmallTLSReads(
+            loop,
+            protocol,
+            self._tls,
+            handshake,
+            server_side=True,
+            ssl_handshake_timeout=_HANDSHAKE_TIMEOUT,
+            ssl_shutdown_timeout=_SHUTDOWN_TIMEOUT,
+        )
+        transport, _ = await loop.connect_accepted_socket(lambda: tls, accepted)
+        try:
+            await handshake
+        except BaseException:
+            transport.abort()
+            raise
+
     def _close_without_request(self, connection: _Connection) -> None:
         """Close a connection on which no request has arrived."""
         if not connection.requests:
@@ -318,6 +335,9 @@ class Listener:
         self._connections.pop(connection.protocol, None)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = self._connections.get(request.protocol)
+        if connection is not None and "Transfer-Encoding" in request.headers:
+            return await self._refuse_chunks(request, connection)
         await anyio.lowlevel.checkpoint()
         connection = self._connections.get(request.protocol)
         if connection is None:  # closed for another one just now
@@ -337,6 +357,16 @@ class Listener:
             connection.is_answered = True
             connection.idle_since = asyncio.get_running_loop().time()
         await self._large_responses.send(request, response)
+        return response
+
+    async def _refuse_chunks(
+        self, request: web.BaseRequest, connection: _Connection
+    ) -> web.StreamResponse:
+        """Refuse a body in chunks, and close the connection at once: nothing more of the body is to be parsed."""
+        response = web.Response(status=411, text="bodies need a Content-Length\n")
+        await response.prepare(request)
+        await response.write_eof()
+        self._close(connection)
         return response
 
 

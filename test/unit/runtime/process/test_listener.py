@@ -6,8 +6,10 @@ import asyncio
 import gzip
 import logging
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -16,6 +18,8 @@ from structlog.testing import capture_logs
 from cfo.runtime.process import large_responses
 from cfo.runtime.process import listener as listener_module
 from cfo.runtime.process.listener import Listener, bind_socket, server_options
+from cfo.runtime.process.small_reads import READ_BYTES, SmallReads, SmallTLSReads
+from test.support.certificates import create_ca, create_certificate, server_ssl_context
 
 LIMIT = 4
 LARGE = bytes(large_responses.MAX_BYTES // 3)
@@ -207,6 +211,71 @@ async def test_compressed_body_is_refused_and_not_inflated() -> None:
         response = await reader.read()
         assert response.startswith(b"HTTP/1.1 415 ")
         assert response.endswith(b"compressed bodies are not accepted\n")
+
+
+async def test_body_in_chunks_is_refused_and_not_read() -> None:
+    """There can be any number of chunks in a small body."""
+    async with running() as server:
+        reader, writer = await server.connect()
+        writer.write(
+            b"POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"
+        )
+        response = await reader.read()
+        assert response.startswith(b"HTTP/1.1 411 ")
+        assert response.endswith(b"bodies need a Content-Length\n")
+
+
+class _Reader(asyncio.Protocol):
+    """Records how many bytes it receives at once."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.is_closed = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        self.sizes.append(len(data))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_closed.set()
+
+
+async def test_little_is_read_in_each_turn() -> None:
+    reader = _Reader()
+    ours, theirs = socket.socketpair()
+    await asyncio.get_running_loop().connect_accepted_socket(lambda: SmallReads(reader), ours)
+    _, writer = await asyncio.open_connection(sock=theirs)
+    sent = 64 * READ_BYTES
+    await send_all(writer, sent)
+    await reader.is_closed.wait()
+    assert sum(reader.sizes) == sent
+    assert max(reader.sizes) <= READ_BYTES
+
+
+async def test_little_is_decrypted_in_each_turn(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    reader = _Reader()
+    ours, theirs = socket.socketpair()
+    handshake = loop.create_future()
+    context = server_ssl_context(create_certificate(create_ca(), "test", "test"), tmp_path)
+    tls = SmallTLSReads(loop, reader, context, handshake, server_side=True)
+    await loop.connect_accepted_socket(lambda: tls, ours)
+    client = ssl.create_default_context()
+    client.check_hostname = False
+    client.verify_mode = ssl.CERT_NONE
+    _, writer = await asyncio.open_connection(sock=theirs, ssl=client, server_hostname="test")
+    sent = 64 * READ_BYTES
+    await send_all(writer, sent)
+    await reader.is_closed.wait()
+    assert sum(reader.sizes) == sent
+    largest_record = 1 << 14
+    assert max(reader.sizes) <= largest_record + READ_BYTES
+
+
+async def send_all(writer: asyncio.StreamWriter, count: int) -> None:
+    """Send ``count`` bytes, and close the connection."""
+    writer.write(bytes(count))
+    await writer.drain()
+    writer.close()
 
 
 async def test_many_malformed_requests_are_one_line_of_the_log(
