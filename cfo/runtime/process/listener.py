@@ -362,7 +362,7 @@ class Listener:
     async def _refuse_chunks(
         self, request: web.BaseRequest, connection: _Connection
     ) -> web.StreamResponse:
-        """Refuse a body in chunks, and close the connection at once: nothing more of the body is to be parsed."""
+        """Refuse a body in chunks, and close the connection at once: nothing more of the body must be parsed."""
         response = web.Response(status=411, text="bodies need a Content-Length\n")
         await response.prepare(request)
         await response.write_eof()
