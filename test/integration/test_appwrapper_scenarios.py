@@ -735,6 +735,13 @@ def workload(kind: str) -> Object:
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "j"}, "spec": spec}
 
 
+def suspended_job() -> Object:
+    """Return a Job that creates no pods."""
+    found = job()
+    found["spec"]["suspend"] = True
+    return found
+
+
 @pytest.mark.parametrize(
     ("component", "limit", "dry_runs"),
     [
@@ -742,7 +749,7 @@ def workload(kind: str) -> Object:
         (workload("StatefulSet"), "quota", 1),
         (workload("Deployment"), "quota", 0),
         (job(), "LimitRange", 1),
-        (job(suspend=True), "suspend", 0),
+        (suspended_job(), "suspend", 0),
     ],
     ids=["job", "statefulset", "deployment", "limit-range", "suspended"],
 )
