@@ -41,7 +41,10 @@ _STARTING: Final = timedelta(seconds=90)
 """For how long a refusal may be that of an API server that starts: it refuses all until it has read the roles."""
 
 _MEMORY: Final = timedelta(hours=1)
-"""For how long the refusals of a kind are remembered."""
+"""For how long it is remembered that a kind could not be read."""
+
+_MAX_REMEMBERED: Final = 1000
+"""Of how many kinds and namespaces that is remembered: anyone can name kinds."""
 
 _BETWEEN: Final = (("apps", "ReplicaSet"), (APPWRAPPER.group, APPWRAPPER.kind))
 """Groups and kinds that can control pods of components, and are no components."""
@@ -59,25 +62,30 @@ class ForeignOwner(Exception):
     """An owner cannot belong to an AppWrapper: its kind is not served, or cannot be read."""
 
 
-class _Refusals(msgspec.Struct, frozen=True):
-    """When the API server refused to show a kind in a namespace: first, and last."""
+class _Failures(msgspec.Struct, frozen=True):
+    """When objects of a kind in a namespace could not be read: first, and last.
+
+    ``is_refused``: the API server refused to show them. ``is_unserved``: it does not serve the kind.
+    """
 
     first: datetime
     last: datetime
+    is_refused: bool = False
+    is_unserved: bool = False
 
 
 class OwnerReads:
     """Reads the owners of pods.
 
-    Anyone can create pods with owners of any kind. One that the API server refuses to show is asked for again, once in
-    30 seconds for all objects of a kind: if it is a kind of which pods of components descend, as long as that lasts;
-    otherwise, the owner belongs to no AppWrapper after 90 seconds.
+    Anyone can create pods with any number of owners of any kind. If one cannot be read, the next request for a kind is
+    sent after 30 seconds. Those of a kind that the API server does not serve, or has refused to show for 90 seconds,
+    belong to no AppWrapper, unless it is a kind of which pods of components descend.
     """
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._refused: dict[tuple[str, GVK], _Refusals] = {}  # the oldest first
+        self._failures: dict[tuple[str, GVK], _Failures] = {}  # the oldest first
 
     async def read(self, gvk: GVK, key: NamespacedName, uid: str) -> Object | None:
         """Return the object with this uid, at least its metadata; ``None`` if it does not exist.
@@ -87,61 +95,60 @@ class OwnerReads:
         cached = self._client.cached(gvk, key)
         if cached is not None and uid_of(cached.object) == uid:
             return cached.object
-        now = self._clock.now()
-        refusals = self._refused.get((key.namespace, gvk))
-        if refusals is not None and now < refusals.last + RETRY_PAUSE:
-            raise _refused_owner(gvk, refusals, now)
+        known = self._failures.get((key.namespace, gvk))
+        if known is not None and self._clock.now() < known.last + RETRY_PAUSE:
+            raise _error_of(gvk, known)
         try:
             # The cache may lag. The rest of an object can be of any size and depth.
             obj = await self._client.get_metadata(gvk, key)
         except ValueError as error:
             raise ForeignOwner from error
-        except UnknownKind as error:
-            # An API server that starts may not serve a CRD yet.
-            if _is_of_components(gvk):
-                raise OwnerUnknown(now + RETRY_PAUSE) from error
-            raise ForeignOwner from error
-        except Forbidden as error:
-            refusals = self._add_refusal(key.namespace, gvk, error)
-            raise _refused_owner(gvk, refusals, now) from error
-        except APIError as error:
-            if error.code in _NO_SUCH_OBJECT:
+        except (APIError, TransportError, DiscoveryIncomplete, UnknownKind) as error:
+            if isinstance(error, APIError) and error.code in _NO_SUCH_OBJECT:
                 raise ForeignOwner from error
-            raise OwnerUnknown(now + RETRY_PAUSE) from error
-        except (TransportError, DiscoveryIncomplete) as error:
-            raise OwnerUnknown(now + RETRY_PAUSE) from error
-        self._refused.pop((key.namespace, gvk), None)
+            raise _error_of(gvk, self._add_failure(key.namespace, gvk, error)) from error
+        self._failures.pop((key.namespace, gvk), None)
         return obj if obj is not None and uid_of(obj) == uid else None
 
-    def _add_refusal(self, namespace: str, gvk: GVK, error: Forbidden) -> _Refusals:
-        """Remember that the API server refuses to show a kind, and report that once."""
+    def _add_failure(self, namespace: str, gvk: GVK, error: Exception) -> _Failures:
+        """Remember that a kind cannot be read, and report a missing permission once."""
         now = self._clock.now()
         self._forget_old(now)
-        before = self._refused.pop((namespace, gvk), None)
-        if before is None and _is_of_components(gvk):
+        before = self._failures.pop((namespace, gvk), None)
+        is_refused = isinstance(error, Forbidden)
+        was_refused = before is not None and before.is_refused
+        if is_refused and not was_refused and _is_of_components(gvk):
             _log.warning(
                 "Permission denied, will retry",
                 kind=gvk.kind,
                 namespace=namespace,
                 missing_rule=missing_rule(error),
             )
-        refusals = _Refusals(first=before.first if before is not None else now, last=now)
-        self._refused[namespace, gvk] = refusals
-        return refusals
+        failures = _Failures(
+            first=before.first if before is not None and is_refused == was_refused else now,
+            last=now,
+            is_refused=is_refused,
+            is_unserved=isinstance(error, UnknownKind),
+        )
+        self._failures[namespace, gvk] = failures
+        return failures
 
     def _forget_old(self, now: datetime) -> None:
-        while self._refused:
-            oldest = next(iter(self._refused))
-            if now < self._refused[oldest].last + _MEMORY:
+        while self._failures:
+            oldest = next(iter(self._failures))
+            is_old = now >= self._failures[oldest].last + _MEMORY
+            if not is_old and len(self._failures) < _MAX_REMEMBERED:
                 return
-            del self._refused[oldest]
+            del self._failures[oldest]
 
 
-def _refused_owner(gvk: GVK, refusals: _Refusals, now: datetime) -> OwnerUnknown | ForeignOwner:
-    """Return what is known of an owner of a kind that the API server refuses to show."""
-    if _is_of_components(gvk) or now < refusals.first + _STARTING:
-        return OwnerUnknown(refusals.last + RETRY_PAUSE)
-    return ForeignOwner()
+def _error_of(gvk: GVK, failures: _Failures) -> OwnerUnknown | ForeignOwner:
+    """Return what is known of an owner of a kind that could not be read."""
+    lasts = failures.last - failures.first >= _STARTING
+    is_foreign = failures.is_unserved or (failures.is_refused and lasts)
+    if is_foreign and not _is_of_components(gvk):
+        return ForeignOwner()
+    return OwnerUnknown(failures.last + RETRY_PAUSE)
 
 
 def _is_of_components(gvk: GVK) -> bool:

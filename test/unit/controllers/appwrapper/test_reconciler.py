@@ -191,7 +191,9 @@ async def test_owner_is_read_again_unless_the_answer_is_about_it(
     client = OwnersClient()
     client.error = error
     observer = observer_of(client, FakeClock())
-    assert await ancestors_of_each_30_seconds(observer, FakeClock(), ["a"], kind) == {}
+    owners = ["a", "b", "c"]
+    assert await ancestors_of_each_30_seconds(observer, FakeClock(), owners, kind) == {}
+    assert client.live_reads == (3 if getattr(error, "code", 0) == 405 else 1), "for all owners"
     assert (observer._known(WRAPPER).reads_owners_at is not None) == is_awaited
 
 
