@@ -34,7 +34,7 @@ def body(review: Review, **fields: Any) -> bytes:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"patch": [{"op": "add"}], **JSON_PATCH}, field("patch", "array", "[]uint8")),
+        ({"patch": [{"op": "add"}], **JSON_PATCH}, field("patch", "object", "uint8")),
         ({"patch": {"a": 1}, **JSON_PATCH}, field("patch", "object", "[]uint8")),
         ({"patch": 5, **JSON_PATCH}, field("patch", "number", "[]uint8")),
         ({"patch": "[{]", **JSON_PATCH}, "illegal base64 data at input byte 0"),
