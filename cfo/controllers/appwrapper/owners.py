@@ -77,9 +77,9 @@ class _Failures(msgspec.Struct, frozen=True):
 class OwnerReads:
     """Reads the owners of pods.
 
-    Anyone can create pods with any number of owners of any kind. If one cannot be read, the next request for a kind is
-    sent after 30 seconds. Those of a kind that the API server does not serve, or has refused to show for 90 seconds,
-    belong to no AppWrapper, unless it is a kind of which pods of components descend.
+    Anyone can create pods, with many owners and any kinds. If one cannot be read, the next request for its kind is sent
+    after 30 seconds. If the API server does not serve the kind, or has refused to show it for 90 seconds, the owner
+    belongs to no AppWrapper, unless pods of components descend from such objects.
     """
 
     def __init__(self, client: Client, clock: Clock) -> None:
