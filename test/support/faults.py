@@ -127,9 +127,10 @@ def _comparable(
 
 def _owners_exist(clusters: Iterable[Object], children: Iterable[Object]) -> bool:
     """Report whether every owner of a child is an existing RayCluster, so that no child is an orphan."""
-    owners = {
-        owner["uid"] for obj in children for owner in obj["metadata"].get("ownerReferences") or ()
-    }
+    owners: set[str] = set()
+    for child in children:
+        references = child["metadata"].get("ownerReferences") or ()
+        owners.update(reference["uid"] for reference in references)
     return owners <= {uid_of(cluster) for cluster in clusters}
 
 
