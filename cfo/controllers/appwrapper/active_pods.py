@@ -9,16 +9,16 @@ keeps quota only for a limited time (:mod:`.reservations`).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
 import msgspec
 
+from cfo.controllers.appwrapper.owners import Owner
 from cfo.controllers.appwrapper.pods import time_or_none
 from cfo.controllers.pod_lists import PodMeta
-from cfo.runtime import GVK
 
 
 class LineageEnd(Enum):
@@ -32,14 +32,6 @@ class LineageEnd(Enum):
     """With an owner that no longer exists."""
     OTHER = auto()
     """With another object, or with one of a kind that the operator cannot read."""
-
-
-class Owner(NamedTuple):
-    """An object that controls pods, or another owner of them."""
-
-    gvk: GVK
-    name: str
-    uid: str
 
 
 class Lineage(msgspec.Struct, frozen=True):
@@ -59,11 +51,13 @@ NO_OWNER: Final = Lineage(LineageEnd.OTHER)
 class OwnPod(NamedTuple):
     """A pod that descends from an AppWrapper: ``ancestor`` is the uid of its component, or that of the AppWrapper.
 
-    ``child`` is the owner that the AppWrapper itself controls, if that is known.
+    ``owners`` are those between the two, if they prove that. ``child`` is the owner that the AppWrapper itself
+    controls, if that is known.
     """
 
     pod: PodMeta
     ancestor: str
+    owners: Sequence[Owner] = ()
     child: Owner | None = None
 
 
@@ -78,14 +72,14 @@ class ActivePods(msgspec.Struct):
     """The pods of one list that run, or can run, and those that have succeeded if the cache leaves out pods.
 
     ``by_uid`` has the pods by their uid, and by those of all owners that are known. ``succeeded`` are the uids of those
-    that have succeeded. ``lineages`` are by the uid of the pod's controller. The others are hints: ``by_label`` has the
-    name of a pod without proven AppWrapper by its label, ``lost`` the pods with an owner that no longer exists, ordered
-    by creation, and ``unresolved``, by label (empty: none), the name of a pod whose owners are not known yet.
+    that have succeeded. ``lineages`` are by the pod's controller. The others are hints: ``by_label`` has the name of a
+    pod without proven AppWrapper by its label, ``lost`` the pods with an owner that no longer exists, ordered by
+    creation, and ``unresolved``, by label (empty: none), the name of a pod whose owners are not known yet.
     """
 
     by_uid: dict[str, list[PodMeta]] = {}
     succeeded: set[str] = set()
-    lineages: Mapping[str, Lineage] = {}
+    lineages: Mapping[Owner, Lineage] = {}
     by_label: dict[str, str] = {}
     lost: list[_LostPod] = []
     unresolved: dict[str, str] = {}
@@ -104,16 +98,20 @@ class ActivePods(msgspec.Struct):
         return list(found.values())
 
     def _own_pod(self, pod: PodMeta, ancestors: Mapping[str, str]) -> OwnPod:
-        controller = pod.controller
-        uids = [pod.uid]
+        if pod.controller is None:
+            return OwnPod(pod, ancestors[pod.uid])
+        controller = Owner.of(pod.controller)
+        lineage = self.lineages.get(controller)
+        owners = lineage.owners if lineage is not None else (controller,)
         child = None
-        if controller is not None:
-            lineage = self.lineages.get(controller.uid, NO_OWNER)
-            uids += [controller.uid, *(owner.uid for owner in lineage.owners)]
-            if lineage.end is LineageEnd.WRAPPER and len(lineage.owners) > 1:
-                child = lineage.owners[-2]
-        ancestor = next(ancestors[uid] for uid in uids if uid in ancestors)
-        return OwnPod(pod, ancestor, child)
+        is_of_wrapper = lineage is not None and lineage.end is LineageEnd.WRAPPER
+        if is_of_wrapper and len(owners) > 1 and owners[-1].uid in ancestors:
+            child = owners[-2]
+        if pod.uid in ancestors:
+            # Users can change the owners of a running pod, so these may be those of others.
+            return OwnPod(pod, ancestors[pod.uid], child=child)
+        known = next(number for number, owner in enumerate(owners) if owner.uid in ancestors)
+        return OwnPod(pod, ancestors[owners[known].uid], owners[:known], child)
 
     def candidate(self, wrapper_name: str, earliest: datetime | None, latest: datetime) -> str:
         """Return the name of a pod that may descend from an AppWrapper; empty if none does.

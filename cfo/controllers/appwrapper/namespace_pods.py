@@ -24,22 +24,25 @@ from cfo.controllers.appwrapper.active_pods import (
     ActivePods,
     Lineage,
     LineageEnd,
-    Owner,
 )
-from cfo.controllers.appwrapper.owners import MAX_DEPTH, ForeignOwner, OwnerReads, OwnerUnknown
+from cfo.controllers.appwrapper.owners import (
+    MAX_DEPTH,
+    ForeignOwner,
+    Owner,
+    OwnerReads,
+    OwnerUnknown,
+    owner_of,
+)
 from cfo.controllers.appwrapper.pods import WrapperPod, compact, pod_of_object
 from cfo.controllers.pod_lists import SUCCEEDED, PodMeta, list_pods, list_pods_that_can_run
 from cfo.runtime import (
-    GVK,
     POD,
     Client,
     Clock,
     NamespacedName,
     Reader,
-    controller_of,
     uid_of,
 )
-from cfo.runtime.cache import OwnerReference
 
 _PAUSE_SHARE: Final = 9.0
 """After a list, the next one of the namespace waits this multiple of its duration."""
@@ -93,7 +96,7 @@ class _Namespace(msgspec.Struct):
     ``begun`` and ``listed`` are the numbers of the last list that began, and that ended with ``pods``. ``next_at`` is
     when the next one may begin. ``workloads`` is the number of Workloads that wait, and ``questions`` has those of
     AppWrappers by name. ``can_read`` is how many pods may still be read until the next list. ``lineages`` and
-    ``read_pods`` are what is known of listed pods, by the uid of the controller or pod.
+    ``read_pods`` are what is known of listed pods, by the controller, and by the uid of the pod.
     """
 
     begun: int = 0
@@ -104,7 +107,7 @@ class _Namespace(msgspec.Struct):
     workloads: int = 0
     questions: dict[str, _Question] = {}
     can_read: int = 0
-    lineages: dict[str, Lineage] = {}
+    lineages: dict[Owner, Lineage] = {}
     read_pods: dict[str, _ReadPod] = {}
 
     @property
@@ -286,40 +289,36 @@ class NamespacePods:
 
     async def _lineages_of(
         self, namespace: str, state: _Namespace, pods: Iterable[PodMeta]
-    ) -> dict[str, Lineage]:
-        """Return the owners of ``pods`` by the uid of the controller, as far as they may be read for this list.
+    ) -> dict[Owner, Lineage]:
+        """Return the owners of ``pods`` by the controller, as far as they may be read for this list.
 
         Those of the oldest pods are read first: users cannot hide an own pod with others that they create later. What
         remains of the limit is for owners that have ended with other objects, because their owners can change.
         """
-        controllers: dict[str, OwnerReference] = {}
+        controllers: dict[Owner, None] = {}
         for pod in sorted(pods, key=lambda pod: pod.creation_timestamp):
             if pod.controller is not None:
-                controllers.setdefault(pod.controller.uid, pod.controller)
-        known = {uid: state.lineages[uid] for uid in controllers if uid in state.lineages}
-        unknown = [uid for uid in controllers if uid not in known]
-        others = [uid for uid, lineage in known.items() if lineage.end is LineageEnd.OTHER]
-        others.sort(key=lambda uid: known[uid].read_in)
-        for uid in [*unknown, *others][:MAX_OWNERS]:
-            lineage = await self._lineage_of(controllers[uid], namespace, state.begun)
+                controllers[Owner.of(pod.controller)] = None
+        known = {owner: state.lineages[owner] for owner in controllers if owner in state.lineages}
+        unknown = [owner for owner in controllers if owner not in known]
+        others = [owner for owner, lineage in known.items() if lineage.end is LineageEnd.OTHER]
+        others.sort(key=lambda owner: known[owner].read_in)
+        for controller in [*unknown, *others][:MAX_OWNERS]:
+            lineage = await self._lineage_of(controller, namespace, state.begun)
             if lineage is not None:
-                known[uid] = lineage
+                known[controller] = lineage
         return known
 
-    async def _lineage_of(
-        self, controller: OwnerReference, namespace: str, read_in: int
-    ) -> Lineage | None:
+    async def _lineage_of(self, controller: Owner, namespace: str, read_in: int) -> Lineage | None:
         """Return the owners of a pod with this controller; ``None``: they cannot be read now."""
-        gvk = GVK.parse(controller.api_version, controller.kind)
-        name = controller.name
-        uid = controller.uid
+        owner = controller
         owners: list[Owner] = []
         end = LineageEnd.OTHER
         for _ in range(MAX_DEPTH):
-            owners.append(Owner(gvk, name, uid))
-            is_wrapper = (gvk.group, gvk.kind) == (APPWRAPPER.group, APPWRAPPER.kind)
+            owners.append(owner)
+            is_wrapper = owner.gvk.same_kind(APPWRAPPER)
             try:
-                obj = await self._owners.read(gvk, NamespacedName(namespace, name), uid)
+                obj = await self._owners.read(namespace, owner)
             except ForeignOwner:
                 break
             except OwnerUnknown:
@@ -330,19 +329,17 @@ class NamespacePods:
             if obj is None:
                 end = LineageEnd.LOST
                 break
-            owner = controller_of(obj)
-            if owner is None:
+            next_owner = owner_of(obj)
+            if next_owner is None:
                 break
-            gvk = GVK.parse(owner.get("apiVersion") or "", owner.get("kind") or "")
-            name = owner.get("name") or ""
-            uid = owner.get("uid") or ""
+            owner = next_owner
         return Lineage(end, tuple(owners), read_in)
 
 
-def _lineage_in(lineages: Mapping[str, Lineage], pod: PodMeta) -> Lineage | None:
+def _lineage_in(lineages: Mapping[Owner, Lineage], pod: PodMeta) -> Lineage | None:
     """Return the owners of a pod; ``None`` if they are not known yet."""
     controller = pod.controller
-    return lineages.get(controller.uid) if controller is not None else NO_OWNER
+    return lineages.get(Owner.of(controller)) if controller is not None else NO_OWNER
 
 
 def listed_pod(

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Container,
+    Iterable,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import anyio
 import msgspec
@@ -34,7 +42,14 @@ from cfo.controllers.appwrapper.decision import (
 )
 from cfo.controllers.appwrapper.namespace_pods import listed_pod
 from cfo.controllers.appwrapper.nodes import NodeHealth
-from cfo.controllers.appwrapper.owners import MAX_DEPTH, ForeignOwner, OwnerReads, OwnerUnknown
+from cfo.controllers.appwrapper.owners import (
+    MAX_DEPTH,
+    ForeignOwner,
+    Owner,
+    OwnerReads,
+    OwnerUnknown,
+    owner_of,
+)
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge, knowledge_of_pods
 from cfo.controllers.appwrapper.pods import (
     WRAPPERS,
@@ -49,7 +64,6 @@ from cfo.controllers.appwrapper.unused_quota import QuotaUse, UnusedQuota, use_o
 from cfo.controllers.appwrapper.workload_decision import QueueState
 from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime import (
-    GVK,
     POD,
     Clock,
     Entry,
@@ -58,19 +72,19 @@ from cfo.runtime import (
     Object,
     Reader,
     UnknownKind,
-    controller_of,
     is_deleting,
     key_of,
     namespace_of,
     uid_of,
 )
-from cfo.runtime.cache import OwnerReference
 
 _CONCURRENT_READS: Final = 8
 """How many components of one AppWrapper are read from the API server at a time."""
 
 _MAX_REMEMBERED: Final = 1000
-"""How many former pods, and owners between its pods and its components, are remembered for an AppWrapper."""
+"""How many former pods, and how many owners of these, are remembered for an AppWrapper."""
+
+_KeyT = TypeVar("_KeyT")
 
 PodReads = Callable[[str, Sequence[PodMeta]], Awaitable[Mapping[str, WrapperPod | None]]]
 """Reads pods of a namespace, such as :meth:`NamespacePods.read_pods`."""
@@ -79,22 +93,29 @@ PodReads = Callable[[str, Sequence[PodMeta]], Awaitable[Mapping[str, WrapperPod 
 class _KnownPods(msgspec.Struct):
     """The pods of the AppWrapper ``wrapper_uid`` and their owners.
 
-    ``ancestors`` maps the uid of each to that of the component or AppWrapper from which it descends. If components are
-    being deleted, or must be, ``deletion_seen_at`` is when that was seen first, and ``forced_since`` has, by uid of a
-    pod with a node, when its forced deletion was. ``others`` has, by uid, the objects that the AppWrapper controls,
-    that were no components, and from which its pods descend. ``reads_owners_at`` is when owners are read again that
-    could not be read, ``owners_unknown_since`` since when owners are not known, and ``unproven_since`` since when not
-    enough is known to tell whether the AppWrapper is ready.
+    ``ancestors`` maps the uid of each pod to that of the component or AppWrapper from which it descends. ``owners``
+    maps owners of pods to it; the value is empty if they lead to none. If components are being deleted, or must be,
+    ``deletion_seen_at`` is when that was seen first, and ``forced_since`` has, by uid of a pod with a node, when its
+    forced deletion was. ``others`` has, by uid, the objects that the AppWrapper controls, that were no components, and
+    from which its pods descend. ``reads_owners_at`` is when owners are read again that could not be read,
+    ``owners_unknown_since`` since when owners are not known, and ``unproven_since`` since when not enough is known to
+    tell whether the AppWrapper is ready.
     """
 
     wrapper_uid: str
     ancestors: dict[str, str] = {}
+    owners: dict[Owner, str] = {}
     deletion_seen_at: datetime | None = None
     forced_since: dict[str, datetime] = {}
     others: dict[str, Deletion] = {}
     reads_owners_at: datetime | None = None
     owners_unknown_since: datetime | None = None
     unproven_since: datetime | None = None
+
+    def by_uid(self) -> dict[str, str]:
+        """Return the ancestors of pods and owners that have one, by uid."""
+        found = {owner.uid: ancestor for owner, ancestor in self.owners.items() if ancestor}
+        return found | self.ancestors
 
     def read_again_at(self, at: datetime) -> None:
         """Read the owners again at the time ``at``, or at an earlier one if another owner needs that."""
@@ -256,7 +277,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         namespace, name = key_of(wrapper)
         known = self._known(wrapper)
         own = {uid: uid for uid in (uid_of(wrapper), *_component_uids(observation))}
-        ancestors = {uid: ancestor for uid, ancestor in known.ancestors.items() if ancestor} | own
+        ancestors = known.by_uid() | own
         found = listed.own_pods(ancestors)
         is_cached = self.pods.is_complete(namespace)
         if not is_cached:
@@ -311,7 +332,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         if known is None or known.wrapper_uid == wrapper_uid:
             return
         if self.reservations is not None:
-            await self.reservations.keep_pods(key, known.wrapper_uid, known.ancestors)
+            await self.reservations.keep_pods(key, known.wrapper_uid, known.by_uid())
         self._ancestors.pop(key, None)
 
     def _known(self, wrapper: Object) -> _KnownPods:
@@ -412,8 +433,8 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         remembered = self._known(wrapper)
         remembered.reads_owners_at = None
         before = remembered.ancestors
-        fresh: dict[str, str] = {}
-        known = ChainMap[str, str](fresh, before)
+        fresh: dict[Owner, str] = {}
+        owners = ChainMap[Owner, str](fresh, remembered.owners)
         own = {uid: uid for uid in (uid_of(wrapper), *components)}
         found = {}
         for pod in pods:
@@ -426,7 +447,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
                 if controller is not None:
                     namespace = pod.key.namespace
                     ancestor = await self._ancestor_of(
-                        controller, namespace, own, known, remembered
+                        Owner.of(controller), namespace, own, owners, remembered
                     )
                     if controller.uid == remembered.wrapper_uid:
                         remembered.add_other(Deletion(POD, pod.key, uid))
@@ -435,71 +456,76 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             if ancestor:
                 found[uid] = ancestor
         # Former pods and owners are kept, because pods may have lost their label and their controller; of others, none.
-        former = [(uid, ancestor) for uid, ancestor in before.items() if ancestor in own]
-        remembered.ancestors = {**dict(former[-_MAX_REMEMBERED:]), **fresh, **found}
+        remembered.ancestors = _last_of(before, own) | found
+        remembered.owners = _last_of(remembered.owners, own) | fresh
         return found
 
     async def _ancestor_of(
         self,
-        controller: OwnerReference,
+        controller: Owner,
         namespace: str,
         own: Mapping[str, str],
-        known: MutableMapping[str, str],
+        owners: MutableMapping[Owner, str],
         pods: _KnownPods,
     ) -> str:
         """Return which of the objects ``own`` (uids) a pod with this controller descends from; empty if none.
 
-        Its owners are added to ``known``, and read once: anyone can create pods with the label. One that the AppWrapper
-        controls, and that is none of ``own``, is added to ``pods``.
+        Its owners are added to ``owners``, and read once: anyone can create pods with the label. One that the
+        AppWrapper controls, and that is none of ``own``, is added to ``pods``.
         """
-        child: Deletion | None = None
-        visited: list[str] = []
-        gvk = GVK.parse(controller.api_version, controller.kind)
-        name = controller.name
-        uid = controller.uid
+        owner = controller
+        visited: list[Owner] = []
         ancestor = ""
         for _ in range(MAX_DEPTH):
-            remembered = known.get(uid)
-            if uid in own or remembered == "" or remembered in own:
-                ancestor = own.get(uid, remembered or "")
+            remembered = owners.get(owner)
+            if owner.uid in own or remembered == "" or remembered in own:
+                ancestor = own.get(owner.uid, remembered or "")
                 break
-            visited.append(uid)
-            child = Deletion(gvk, NamespacedName(namespace, name), uid)
+            visited.append(owner)
             try:
-                owner = await self._controller_of(gvk, child.key, uid)
+                next_owner = await self._controller_of(namespace, owner)
             except OwnerUnknown as error:
                 pods.read_again_at(error.until)
                 return ""
-            if owner is None:
+            if next_owner is None:
                 break
-            gvk = GVK.parse(owner.get("apiVersion") or "", owner.get("kind") or "")
-            name = owner.get("name") or ""
-            uid = owner.get("uid") or ""
-        if child is not None and uid == ancestor == pods.wrapper_uid:
-            pods.add_other(child)
-        known.update(dict.fromkeys([*visited, controller.uid], ancestor))
+            owner = next_owner
+        if visited and owner.uid == ancestor == pods.wrapper_uid:
+            pods.add_other(_deletion_of(visited[-1], namespace))
+        owners.update(dict.fromkeys([*visited, controller], ancestor))
         return ancestor
 
-    async def _controller_of(self, gvk: GVK, key: NamespacedName, uid: str) -> Object | None:
-        """Return the controller of the object with this uid; ``None`` if it has none, or does not exist."""
+    async def _controller_of(self, namespace: str, owner: Owner) -> Owner | None:
+        """Return the controller of ``owner``; ``None`` if it has none, or does not exist."""
         try:
-            obj = await self.owners.read(gvk, key, uid)
+            obj = await self.owners.read(namespace, owner)
         except ForeignOwner:
             return None
-        return controller_of(obj) if obj is not None else None
+        return owner_of(obj) if obj is not None else None
 
 
 def _remember(known: _KnownPods, listed: Iterable[OwnPod], namespace: str) -> None:
-    """Remember listed pods, and their controllers, because users can remove labels and controllers."""
+    """Remember listed pods, and their owners, because users can remove labels and controllers."""
     ancestors = dict(known.ancestors)
+    owners = dict(known.owners)
     for each in listed:
         ancestors[each.pod.uid] = each.ancestor
-        if each.pod.controller is not None:
-            ancestors[each.pod.controller.uid] = each.ancestor
+        for owner in each.owners:
+            owners[owner] = each.ancestor
         if each.child is not None and each.ancestor == known.wrapper_uid:
-            gvk, name, uid = each.child
-            known.add_other(Deletion(gvk, NamespacedName(namespace, name), uid))
-    known.ancestors = dict(list(ancestors.items())[-_MAX_REMEMBERED:])
+            known.add_other(_deletion_of(each.child, namespace))
+    known.ancestors = _last_of(ancestors)
+    known.owners = _last_of(owners)
+
+
+def _deletion_of(owner: Owner, namespace: str) -> Deletion:
+    return Deletion(owner.gvk, NamespacedName(namespace, owner.name), owner.uid)
+
+
+def _last_of(ancestors: Mapping[_KeyT, str], own: Container[str] | None = None) -> dict[_KeyT, str]:
+    """Return as many of ``ancestors``, or of those in ``own``, as are remembered: the last ones."""
+    kept = [(key, uid) for key, uid in ancestors.items() if own is None or uid in own]
+    return dict(kept[-_MAX_REMEMBERED:])
 
 
 def _component_uids(observation: WrapperObservation) -> set[str]:

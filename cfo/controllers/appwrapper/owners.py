@@ -1,10 +1,14 @@
-"""Reads the owners of pods by uid, from the cache or else from the API server."""
+"""Reads the owners of pods by uid, from the cache or else from the API server.
+
+Users choose each field of an owner reference. So what is known of an owner is remembered by all that names it: a pod
+with its uid and another name or kind must not decide about the pods that it controls.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 import msgspec
 import structlog
@@ -22,8 +26,10 @@ from cfo.runtime import (
     Object,
     TransportError,
     UnknownKind,
+    controller_of,
     uid_of,
 )
+from cfo.runtime.cache import OwnerReference
 from cfo.runtime.client import missing_rule
 
 _log = structlog.get_logger(__name__)
@@ -48,6 +54,29 @@ _MAX_REMEMBERED: Final = 1000
 
 _BETWEEN: Final = (("apps", "ReplicaSet"), (APPWRAPPER.group, APPWRAPPER.kind))
 """Groups and kinds that can control pods of components, and are no components."""
+
+
+class Owner(NamedTuple):
+    """An object that controls a pod or another owner, as an owner reference names it."""
+
+    gvk: GVK
+    name: str
+    uid: str
+
+    @classmethod
+    def of(cls, reference: OwnerReference) -> Self:
+        """Return the owner that a pod's reference names."""
+        gvk = GVK.parse(reference.api_version, reference.kind)
+        return cls(gvk, reference.name, reference.uid)
+
+
+def owner_of(obj: Object) -> Owner | None:
+    """Return the controller of an object; ``None`` if it has none."""
+    reference = controller_of(obj)
+    if reference is None:
+        return None
+    gvk = GVK.parse(reference.get("apiVersion") or "", reference.get("kind") or "")
+    return Owner(gvk, reference.get("name") or "", reference.get("uid") or "")
 
 
 class OwnerUnknown(Exception):
@@ -87,11 +116,13 @@ class OwnerReads:
         self._clock = clock
         self._failures: dict[tuple[str, GVK], _Failures] = {}  # the oldest first
 
-    async def read(self, gvk: GVK, key: NamespacedName, uid: str) -> Object | None:
-        """Return the object with this uid, at least its metadata; ``None`` if it does not exist.
+    async def read(self, namespace: str, owner: Owner) -> Object | None:
+        """Return ``owner``, at least its metadata; ``None`` if it does not exist.
 
         Raises :class:`OwnerUnknown` and :class:`ForeignOwner`.
         """
+        gvk, name, uid = owner
+        key = NamespacedName(namespace, name)
         cached = self._client.cached(gvk, key)
         if cached is not None and uid_of(cached.object) == uid:
             return cached.object

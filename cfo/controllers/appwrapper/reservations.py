@@ -14,7 +14,7 @@ limited time: users can choose uids of owners as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -95,7 +95,7 @@ class Reservations:
         self._client = client
         self.workloads = workloads
         self._released: dict[NamespacedName, None] = {}
-        self._pods: dict[NamespacedName, Mapping[str, str]] = {}
+        self._pods: dict[NamespacedName, Collection[str]] = {}
 
     async def release(self, wrapper: Object) -> None:
         """Remember that no pod of an AppWrapper uses quota, as was proved before its finalizer is removed.
@@ -122,11 +122,11 @@ class Reservations:
             self._released.pop(next(iter(self._released)))
 
     async def keep_pods(
-        self, wrapper: NamespacedName, wrapper_uid: str, known: Mapping[str, str]
+        self, wrapper: NamespacedName, wrapper_uid: str, known: Collection[str]
     ) -> None:
         """Keep what is known of the pods of an AppWrapper that no longer exists. Raises the errors of API requests.
 
-        ``known`` has uids of pods and of their owners; a value that is not empty means that they descend from it.
+        ``known`` has the uids of pods, and of their owners, that descend from it.
         """
         workload = await self._workload_of(wrapper, wrapper_uid)
         if workload is not None:
@@ -136,10 +136,9 @@ class Reservations:
         """Return whether the AppWrapper of a Workload has released its quota."""
         return workload in self._released
 
-    def known_uids(self, workload: NamespacedName) -> list[str]:
+    def known_uids(self, workload: NamespacedName) -> Collection[str]:
         """Return the uids of pods, and of their owners, that are known to descend from the AppWrapper."""
-        known = self._pods.get(workload, {})
-        return [uid for uid, ancestor in known.items() if ancestor]
+        return self._pods.get(workload, ())
 
     def forget(self, workload: NamespacedName) -> None:
         """Forget a Workload that was deleted."""

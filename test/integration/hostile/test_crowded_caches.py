@@ -117,6 +117,30 @@ async def test_pods_beyond_the_quota_are_found_although_the_cache_leaves_them_ou
         assert not await environment.client.list(POD, namespace="ns")
 
 
+async def test_pods_of_another_owner_are_not_deleted_although_a_pod_names_it(
+    environment: AppWrapperEnvironment,
+) -> None:
+    """Users can change the owner of a running pod to any object."""
+    async with run_appwrapper_controllers(environment, clock=SteppedClock()) as manager:
+        queued = wrapper(pod("own"), retryLimit="0")
+        queued["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
+        await environment.create(queued)
+        await environment.wait_for_phase("Running")
+        await environment.set_pod_status("own", "Running")
+        await environment.wait_for_condition("PodsReady", "True")
+        owner = await environment.create(new_object(SERVICE, "owner", "ns", spec=PORTS))
+        owners = {"ownerReferences": [owner_reference(owner, controller=True)]}
+        foreign = pod("foreign")
+        foreign["metadata"] |= {"namespace": "ns", **owners}
+        await environment.create(foreign)
+        fill_cache(manager)
+        changes = {"metadata": {**owners, "annotations": {"grown": "x" * 5000}}}
+        await environment.client.patch(POD, NamespacedName("ns", "own"), changes)
+        await environment.wait_for_condition("ResourcesDeployed", "False")
+        (left,) = await environment.client.list(POD, namespace="ns")
+        assert left["metadata"]["name"] == "foreign"
+
+
 async def create_decoy(environment: AppWrapperEnvironment, number: int, appwrapper: str) -> None:
     """Create a pod with the label of an AppWrapper, and an owner of its own."""
     owner = await environment.create(new_object(SERVICE, f"owner-{number}", "ns", spec=PORTS))

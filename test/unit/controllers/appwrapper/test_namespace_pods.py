@@ -308,6 +308,16 @@ async def test_owners_of_the_oldest_pods_are_read_first(
     assert len(found.own_pods({"u": "u"})) == 1
 
 
+async def test_pod_with_a_wrong_reference_hides_no_pods_of_the_same_owner(
+    pods: NamespacePods, server: Server, clock: FakeClock
+) -> None:
+    server.add_pod("older", "own")
+    server.pods[-1]["metadata"]["ownerReferences"][0]["name"] = "another"
+    server.add_pod("p", "own")
+    found = await list_crowded(pods, clock)
+    assert [own.pod.name for own in found.own_pods({"u": "u"})] == ["p"]
+
+
 async def test_owners_of_all_appwrappers_of_a_namespace_are_read_once(
     pods: NamespacePods, server: Server, clock: FakeClock
 ) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cfo.controllers.appwrapper.active_pods import ActivePods, Lineage, LineageEnd, Owner
+from cfo.controllers.appwrapper.active_pods import ActivePods, Lineage, LineageEnd
+from cfo.controllers.appwrapper.owners import Owner
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge, knowledge_of_pods
 from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime.cache import OwnerReference
@@ -52,11 +53,11 @@ def meta(name: str, owner: str) -> PodMeta:
 @pytest.mark.parametrize("end", [LineageEnd.WRAPPER, LineageEnd.LOST_WRAPPER, LineageEnd.LOST])
 def test_ancestor_of_a_pod_is_the_first_of_its_owners_that_is_known(end: LineageEnd) -> None:
     """That is its component, also if it was deleted."""
-    owners = [Owner(REPLICA_SET, "r", "replicas"), Owner(DEPLOYMENT, "d", "component")]
+    owners = [Owner(REPLICA_SET, "replicas", "replicas"), Owner(DEPLOYMENT, "d", "component")]
     if end is not LineageEnd.LOST:
         owners.append(Owner(GVK("workload.codeflare.dev", "v1beta2", "AppWrapper"), "w", "wrapper"))
     lineage = Lineage(end, tuple(owners))
-    pods = ActivePods(lineages={"replicas": lineage})
+    pods = ActivePods(lineages={owners[0]: lineage})
     pods.add(meta("p", "replicas"), lineage)
     pods.add_succeeded(meta("q", "replicas"), lineage)
     own = pods.own_pods({"wrapper": "wrapper", "component": "component"})
@@ -70,12 +71,26 @@ def test_ancestor_of_a_pod_is_the_first_of_its_owners_that_is_known(end: Lineage
 
 def test_object_that_the_appwrapper_controls_is_known() -> None:
     owners = (
-        Owner(REPLICA_SET, "r", "replicas"),
+        Owner(REPLICA_SET, "replicas", "replicas"),
         Owner(JOB, "extra", "extra"),
         Owner(GVK("workload.codeflare.dev", "v1beta2", "AppWrapper"), "w", "wrapper"),
     )
     lineage = Lineage(LineageEnd.WRAPPER, owners)
-    pods = ActivePods(lineages={"replicas": lineage})
+    pods = ActivePods(lineages={owners[0]: lineage})
     pods.add(meta("p", "replicas"), lineage)
     (own,) = pods.own_pods({"wrapper": "wrapper"})
-    assert (own.ancestor, own.child) == ("wrapper", owners[1])
+    assert (own.ancestor, own.owners, own.child) == ("wrapper", owners[:2], owners[1])
+
+
+def test_owners_of_a_pod_that_is_known_itself_may_be_those_of_others() -> None:
+    """Users can change the owners of a running pod; otherwise the operator deleted what another AppWrapper controls."""
+    owners = (
+        Owner(REPLICA_SET, "replicas", "replicas"),
+        Owner(JOB, "foreign", "foreign"),
+        Owner(GVK("workload.codeflare.dev", "v1beta2", "AppWrapper"), "v", "another"),
+    )
+    lineage = Lineage(LineageEnd.WRAPPER, owners)
+    pods = ActivePods(lineages={owners[0]: lineage})
+    pods.add(meta("p", "replicas"), lineage)
+    (own,) = pods.own_pods({"wrapper": "wrapper", "p": "wrapper"})
+    assert (own.ancestor, own.owners, own.child) == ("wrapper", (), None)

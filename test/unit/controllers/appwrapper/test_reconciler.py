@@ -19,6 +19,7 @@ from cfo.controllers.appwrapper.owners import OwnerReads
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.reconciler import AppWrapperReconciler, ComponentCreator
 from cfo.runtime import (
+    GVK,
     POD,
     AlreadyExists,
     APIError,
@@ -95,8 +96,10 @@ class OwnersClient:
     def cached(self, gvk: object, key: object) -> None:
         """Return nothing: the cache is empty."""
 
-    async def get_metadata(self, gvk: object, key: NamespacedName) -> Object | None:
+    async def get_metadata(self, gvk: GVK, key: NamespacedName) -> Object | None:
         self.live_reads += 1
+        if gvk.kind == "Nope":
+            raise UnknownKind("not served")
         if self.error is not None:
             raise self.error
         if self.live_reads <= self.refusals:
@@ -133,13 +136,17 @@ async def test_owner_of_a_pod_is_read_once_although_the_cache_lags() -> None:
             )
         )
         for name, known in (
+            ("misnamed", {"name": "e", "uid": "owner"}),  # users choose each field of a reference
+            ("of no kind", {"kind": "Nope", "name": "c", "uid": "owner"}),
             ("own", {"name": "c", "uid": "owner"}),
             ("foreign", {"name": "d", "uid": "other"}),
         )
     ]
     for _ in range(3):
         assert await observer._ancestors_of(observe(WRAPPER), pods) == {"own": "c-0"}
-        assert client.live_reads == 2
+        assert client.live_reads == 4
+    assert await observer._ancestors_of(observe(WRAPPER), pods[::-1]) == {"own": "c-0"}
+    assert client.live_reads == 4
     assert await observer._ancestors_of(observe(WRAPPER), []) == {}
     await observer.hand_over_pods(key_of(WRAPPER), uid_of(WRAPPER))
     assert observer._ancestors

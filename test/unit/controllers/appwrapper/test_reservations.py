@@ -105,10 +105,10 @@ async def test_what_is_known_of_an_appwrapper_is_kept_also_if_its_workload_is_le
     if is_left_out:
         manager.cache.budget.max_bytes = 1
     list_objects(workloads, [obj])
-    await reservations.keep_pods(key_of(WRAPPER), "wrapper-uid", {"pod-uid": "wrapper-uid"})
+    await reservations.keep_pods(key_of(WRAPPER), "wrapper-uid", ["pod-uid"])
     await reservations.release(WRAPPER)
     is_own = wrapper_uid == "wrapper-uid"
-    assert reservations.known_uids(key_of(obj)) == (["pod-uid"] if is_own else [])
+    assert list(reservations.known_uids(key_of(obj))) == (["pod-uid"] if is_own else [])
     assert reservations.is_released(key_of(obj)) is is_own
     assert get.await_count == (2 if is_left_out else 0)
 
