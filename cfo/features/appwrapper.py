@@ -99,7 +99,8 @@ class AppWrappers(Kind, OptionalRole):
             _log.warning(
                 "Not serving webhooks; new AppWrappers are not deployed unless another process serves them"
             )
-        appwrapper.setup(context.manager, configuration)
+        own_kinds = [gvk for kind in context.kinds for gvk in kind.gvks]
+        appwrapper.setup(context.manager, configuration, own_kinds)
 
 
 class Kueue(OptionalRole):

@@ -14,6 +14,7 @@ of the nodes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import structlog
@@ -41,8 +42,15 @@ KUEUE_RULES: Final = (*kueue.KueueReconciler.rules, *slack_queue.SlackQueueRecon
 """The additional RBAC rules for ``kueueIntegration`` and ``slackQueueName``."""
 
 
-def setup(manager: Manager, config: AppWrapperConfiguration) -> None:
-    """Add the controllers to ``manager``; each starts once the API server serves the kinds that it needs."""
+def setup(
+    manager: Manager,
+    config: AppWrapperConfiguration,
+    own_kinds: Iterable[GVK] = (APPWRAPPER,),
+) -> None:
+    """Add the controllers to ``manager``; each starts once the API server serves the kinds that it needs.
+
+    ``own_kinds`` are those that this operator reconciles: pods of components can descend from their objects.
+    """
     if config.kueue_integration:
         # Without the Workload API nothing can be admitted, so AppWrappers could not be deployed.
         _log.info(
@@ -51,10 +59,12 @@ def setup(manager: Manager, config: AppWrapperConfiguration) -> None:
             remedy="install Kueue, or unset it",
         )
         when_first_available(
-            manager, WORKLOADS, lambda workload: _when_appwrappers(manager, config, workload)
+            manager,
+            WORKLOADS,
+            lambda workload: _when_appwrappers(manager, config, own_kinds, workload),
         )
     else:
-        _when_appwrappers(manager, config, None)
+        _when_appwrappers(manager, config, own_kinds, None)
         # With kueueIntegration, the AppWrapper reports what Kueue says in the Workload.
         local_queues.setup(manager, "appwrapper-queue", APPWRAPPER, local_queues.queue_of_suspended)
     if config.slack_queue_name:
@@ -66,7 +76,10 @@ def setup(manager: Manager, config: AppWrapperConfiguration) -> None:
 
 
 def _when_appwrappers(
-    manager: Manager, config: AppWrapperConfiguration, workload: GVK | None
+    manager: Manager,
+    config: AppWrapperConfiguration,
+    own_kinds: Iterable[GVK],
+    workload: GVK | None,
 ) -> None:
     """Add the AppWrapper controller once AppWrappers are served, and with ``workload`` the Kueue controller."""
 
@@ -75,7 +88,7 @@ def _when_appwrappers(
         components = ComponentInformers(manager, client)
         pods = manager.cache.informer(POD, label_selector=APPWRAPPER_LABEL)
         add_indexes(pods)
-        owners = OwnerReads(client, manager.clock)
+        owners = OwnerReads(client, manager.clock, own_kinds)
         namespaces = NamespacePods(client, manager.clock, pods.reader, owners)
         queueing = None
         kept = None

@@ -27,11 +27,9 @@ from cfo.controllers.appwrapper.active_pods import (
 )
 from cfo.controllers.appwrapper.owners import (
     MAX_DEPTH,
-    ForeignOwner,
     Owner,
     OwnerReads,
-    OwnerUnknown,
-    owner_of,
+    OwnerState,
 )
 from cfo.controllers.appwrapper.pods import WrapperPod, compact, pod_of_object
 from cfo.controllers.pod_lists import SUCCEEDED, PodMeta, list_pods, list_pods_that_can_run
@@ -316,23 +314,19 @@ class NamespacePods:
         end = LineageEnd.OTHER
         for _ in range(MAX_DEPTH):
             owners.append(owner)
-            is_wrapper = owner.gvk.same_kind(APPWRAPPER)
-            try:
-                obj = await self._owners.read(namespace, owner)
-            except ForeignOwner:
-                break
-            except OwnerUnknown:
+            answer = await self._owners.read(namespace, owner)
+            if answer.state is OwnerState.UNKNOWN:
                 return None
-            if is_wrapper:
-                end = LineageEnd.LOST_WRAPPER if obj is None else LineageEnd.WRAPPER
+            is_wrapper = owner.gvk.same_kind(APPWRAPPER)
+            if answer.state is OwnerState.LOST:
+                end = LineageEnd.LOST_WRAPPER if is_wrapper else LineageEnd.LOST
                 break
-            if obj is None:
-                end = LineageEnd.LOST
+            if answer.state is OwnerState.EXISTS and is_wrapper:
+                end = LineageEnd.WRAPPER
                 break
-            next_owner = owner_of(obj)
-            if next_owner is None:
+            if answer.controller is None:
                 break
-            owner = next_owner
+            owner = answer.controller
         return Lineage(end, tuple(owners), read_in)
 
 

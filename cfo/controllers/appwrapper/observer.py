@@ -44,11 +44,8 @@ from cfo.controllers.appwrapper.namespace_pods import listed_pod
 from cfo.controllers.appwrapper.nodes import NodeHealth
 from cfo.controllers.appwrapper.owners import (
     MAX_DEPTH,
-    ForeignOwner,
     Owner,
     OwnerReads,
-    OwnerUnknown,
-    owner_of,
 )
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge, knowledge_of_pods
 from cfo.controllers.appwrapper.pods import (
@@ -482,26 +479,17 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
                 ancestor = own.get(owner.uid, remembered or "")
                 break
             visited.append(owner)
-            try:
-                next_owner = await self._controller_of(namespace, owner)
-            except OwnerUnknown as error:
-                pods.read_again_at(error.until)
+            answer = await self.owners.read(namespace, owner)
+            if answer.read_again_at is not None:
+                pods.read_again_at(answer.read_again_at)
                 return ""
-            if next_owner is None:
+            if answer.controller is None:
                 break
-            owner = next_owner
+            owner = answer.controller
         if visited and owner.uid == ancestor == pods.wrapper_uid:
             pods.add_other(_deletion_of(visited[-1], namespace))
         owners.update(dict.fromkeys([*visited, controller], ancestor))
         return ancestor
-
-    async def _controller_of(self, namespace: str, owner: Owner) -> Owner | None:
-        """Return the controller of ``owner``; ``None`` if it has none, or does not exist."""
-        try:
-            obj = await self.owners.read(namespace, owner)
-        except ForeignOwner:
-            return None
-        return owner_of(obj) if obj is not None else None
 
 
 def _remember(known: _KnownPods, listed: Iterable[OwnPod], namespace: str) -> None:

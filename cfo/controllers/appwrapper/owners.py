@@ -6,7 +6,9 @@ with its uid and another name or kind must not decide about the pods that it con
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
+from enum import Enum, auto
 from http import HTTPStatus
 from typing import Final, NamedTuple, Self
 
@@ -14,7 +16,6 @@ import msgspec
 import structlog
 
 from cfo.api.appwrapper.kinds import KNOWN_KINDS, known_kind
-from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.runtime import (
     GVK,
     APIError,
@@ -52,8 +53,8 @@ _MEMORY: Final = timedelta(hours=1)
 _MAX_REMEMBERED: Final = 1000
 """Of how many kinds and namespaces that is remembered: anyone can name kinds."""
 
-_BETWEEN: Final = (("apps", "ReplicaSet"), (APPWRAPPER.group, APPWRAPPER.kind))
-"""Groups and kinds that can control pods of components, and are no components."""
+_REPLICA_SET: Final = GVK("apps", "v1", "ReplicaSet")
+"""The kind that controls the pods of Deployments."""
 
 
 class Owner(NamedTuple):
@@ -70,25 +71,27 @@ class Owner(NamedTuple):
         return cls(gvk, reference.name, reference.uid)
 
 
-def owner_of(obj: Object) -> Owner | None:
-    """Return the controller of an object; ``None`` if it has none."""
-    reference = controller_of(obj)
-    if reference is None:
-        return None
-    gvk = GVK.parse(reference.get("apiVersion") or "", reference.get("kind") or "")
-    return Owner(gvk, reference.get("name") or "", reference.get("uid") or "")
+class OwnerState(Enum):
+    """What is known of an owner."""
+
+    EXISTS = auto()
+    LOST = auto()
+    """No object with its name has its uid."""
+    FOREIGN = auto()
+    """It cannot belong to an AppWrapper: its kind is not served, or cannot be read."""
+    UNKNOWN = auto()
+    """It cannot be read now."""
 
 
-class OwnerUnknown(Exception):
-    """An owner cannot be read before the time ``until``."""
+class OwnerAnswer(msgspec.Struct, frozen=True):
+    """What is known of an owner, and, if it exists, its ``controller``.
 
-    def __init__(self, until: datetime) -> None:
-        super().__init__(f"not known before {until}")
-        self.until = until
+    ``read_again_at``: when an owner that is not known is read again.
+    """
 
-
-class ForeignOwner(Exception):
-    """An owner cannot belong to an AppWrapper: its kind is not served, or cannot be read."""
+    state: OwnerState
+    controller: Owner | None = None
+    read_again_at: datetime | None = None
 
 
 class _Failures(msgspec.Struct, frozen=True):
@@ -103,6 +106,10 @@ class _Failures(msgspec.Struct, frozen=True):
     is_unserved: bool = False
 
 
+_LOST: Final = OwnerAnswer(OwnerState.LOST)
+_FOREIGN: Final = OwnerAnswer(OwnerState.FOREIGN)
+
+
 class OwnerReads:
     """Reads the owners of pods.
 
@@ -111,35 +118,49 @@ class OwnerReads:
     belongs to no AppWrapper, unless pods of components descend from such objects.
     """
 
-    def __init__(self, client: Client, clock: Clock) -> None:
+    def __init__(self, client: Client, clock: Clock, own_kinds: Iterable[GVK]) -> None:
+        """``own_kinds`` are those that this operator reconciles: their objects can be components, or create them."""
         self._client = client
         self._clock = clock
+        self._own_kinds = frozenset((gvk.group, gvk.kind) for gvk in own_kinds)
         self._failures: dict[tuple[str, GVK], _Failures] = {}  # the oldest first
 
-    async def read(self, namespace: str, owner: Owner) -> Object | None:
-        """Return ``owner``, at least its metadata; ``None`` if it does not exist.
-
-        Raises :class:`OwnerUnknown` and :class:`ForeignOwner`.
-        """
+    async def read(self, namespace: str, owner: Owner) -> OwnerAnswer:
+        """Return what is known of an owner of pods in ``namespace``."""
         gvk, name, uid = owner
         key = NamespacedName(namespace, name)
         cached = self._client.cached(gvk, key)
         if cached is not None and uid_of(cached.object) == uid:
-            return cached.object
-        known = self._failures.get((key.namespace, gvk))
+            return _existing(cached.object)
+        known = self._failures.get((namespace, gvk))
         if known is not None and self._clock.now() < known.last + RETRY_PAUSE:
-            raise _error_of(gvk, known)
+            return self._answer_after(gvk, known)
         try:
             # The cache may lag. The rest of an object can be of any size and depth.
             obj = await self._client.get_metadata(gvk, key)
-        except ValueError as error:
-            raise ForeignOwner from error
+        except ValueError:
+            return _FOREIGN
         except (APIError, TransportError, DiscoveryIncomplete, UnknownKind) as error:
             if isinstance(error, APIError) and error.code in _NO_SUCH_OBJECT:
-                raise ForeignOwner from error
-            raise _error_of(gvk, self._add_failure(key.namespace, gvk, error)) from error
-        self._failures.pop((key.namespace, gvk), None)
-        return obj if obj is not None and uid_of(obj) == uid else None
+                return _FOREIGN
+            return self._answer_after(gvk, self._add_failure(namespace, gvk, error))
+        self._failures.pop((namespace, gvk), None)
+        if obj is None or uid_of(obj) != uid:
+            return _LOST
+        return _existing(obj)
+
+    def _answer_after(self, gvk: GVK, failures: _Failures) -> OwnerAnswer:
+        """Return what is known of an owner of a kind that could not be read."""
+        lasts = failures.last - failures.first >= _STARTING
+        is_foreign = failures.is_unserved or (failures.is_refused and lasts)
+        if is_foreign and not self._is_of_components(gvk):
+            return _FOREIGN
+        return OwnerAnswer(OwnerState.UNKNOWN, read_again_at=failures.last + RETRY_PAUSE)
+
+    def _is_of_components(self, gvk: GVK) -> bool:
+        """Return whether pods of components descend from objects of a kind, which the operator must be able to read."""
+        is_own = (gvk.group, gvk.kind) in self._own_kinds
+        return is_own or gvk.same_kind(_REPLICA_SET) or known_kind(gvk) in KNOWN_KINDS
 
     def _add_failure(self, namespace: str, gvk: GVK, error: Exception) -> _Failures:
         """Remember that a kind cannot be read, and report a missing permission once."""
@@ -148,7 +169,7 @@ class OwnerReads:
         before = self._failures.pop((namespace, gvk), None)
         is_refused = isinstance(error, Forbidden)
         was_refused = before is not None and before.is_refused
-        if is_refused and not was_refused and _is_of_components(gvk):
+        if is_refused and not was_refused and self._is_of_components(gvk):
             _log.warning(
                 "Permission denied, will retry",
                 kind=gvk.kind,
@@ -173,15 +194,10 @@ class OwnerReads:
             del self._failures[oldest]
 
 
-def _error_of(gvk: GVK, failures: _Failures) -> OwnerUnknown | ForeignOwner:
-    """Return what is known of an owner of a kind that could not be read."""
-    lasts = failures.last - failures.first >= _STARTING
-    is_foreign = failures.is_unserved or (failures.is_refused and lasts)
-    if is_foreign and not _is_of_components(gvk):
-        return ForeignOwner()
-    return OwnerUnknown(failures.last + RETRY_PAUSE)
-
-
-def _is_of_components(gvk: GVK) -> bool:
-    """Return whether pods of components descend from objects of a kind, which the operator must be able to read."""
-    return (gvk.group, gvk.kind) in _BETWEEN or known_kind(gvk) in KNOWN_KINDS
+def _existing(obj: Object) -> OwnerAnswer:
+    reference = controller_of(obj)
+    if reference is None:
+        return OwnerAnswer(OwnerState.EXISTS)
+    gvk = GVK.parse(reference.get("apiVersion") or "", reference.get("kind") or "")
+    controller = Owner(gvk, reference.get("name") or "", reference.get("uid") or "")
+    return OwnerAnswer(OwnerState.EXISTS, controller)

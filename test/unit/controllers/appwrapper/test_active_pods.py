@@ -54,7 +54,7 @@ async def read(*pods: dict[str, Any], without_node: str = "") -> ActivePods:
     client = cast("Client", server)
     cached = cast("Reader", SimpleNamespace(is_complete=lambda _: True))
     clock = FakeClock()
-    namespaces = NamespacePods(client, clock, cached, OwnerReads(client, clock))
+    namespaces = NamespacePods(client, clock, cached, OwnerReads(client, clock, ()))
     namespaces.add_workload("ns")
     found = await namespaces.read("ns", namespaces.ask("ns"))
     assert found is not None

@@ -151,7 +151,7 @@ def server(clock: FakeClock) -> Server:
 @pytest.fixture
 def pods(server: Server, clock: FakeClock) -> NamespacePods:
     client = cast("Client", server)
-    return NamespacePods(client, clock, CrowdedReader(), OwnerReads(client, clock))
+    return NamespacePods(client, clock, CrowdedReader(), OwnerReads(client, clock, ()))
 
 
 async def test_many_appwrappers_share_few_lists(

@@ -107,9 +107,9 @@ class OwnersClient:
         return self.objects.get(key.name)
 
 
-def observer_of(client: OwnersClient, clock: FakeClock) -> WrapperObserver:
-    """Return an observer that reads owners with ``client``."""
-    owners = OwnerReads(cast("Any", client), clock)
+def observer_of(client: OwnersClient, clock: FakeClock, *own_kinds: GVK) -> WrapperObserver:
+    """Return an observer that reads owners with ``client``; the operator reconciles ``own_kinds``."""
+    owners = OwnerReads(cast("Any", client), clock, own_kinds)
     return WrapperObserver(owners, clock, *([cast("Any", client)] * 5))
 
 
@@ -190,6 +190,7 @@ async def test_kind_that_the_api_server_refuses_to_show_is_that_of_no_appwrapper
         (APIError(405), "CronJob", False),
         (UnknownKind("not served"), "ReplicaSet", True),
         (UnknownKind("not served"), "CronJob", False),
+        (UnknownKind("not served"), "MiniCluster", True),
     ],
 )
 async def test_owner_is_read_again_unless_the_answer_is_about_it(
@@ -197,7 +198,7 @@ async def test_owner_is_read_again_unless_the_answer_is_about_it(
 ) -> None:
     client = OwnersClient()
     client.error = error
-    observer = observer_of(client, FakeClock())
+    observer = observer_of(client, FakeClock(), GVK("apps", "v1", "MiniCluster"))
     owners = ["a", "b", "c"]
     assert await ancestors_of_each_30_seconds(observer, FakeClock(), owners, kind) == {}
     assert client.live_reads == (3 if getattr(error, "code", 0) == 405 else 1), "for all owners"
