@@ -199,10 +199,10 @@ def _must_wait(
     now = observation.now
     if observation.deletion_seen_at is not None:
         began = max(began, observation.deletion_seen_at)
+    latest_creation = began + LAST_CREATION
     # Users can create pods faster than their owners are read.
-    deadline = _forced_from(observation, decision.status, began)
-    resolved_at = max(began, deadline) + LAST_CREATION
-    must_wait = observation.knowledge is PodKnowledge.OWNERS_UNKNOWN and now < resolved_at
+    has_unknown_owners = observation.knowledge is PodKnowledge.OWNERS_UNKNOWN
+    must_wait = has_unknown_owners and now < latest_creation
     for _, obj in remaining:
         if not obj.deleting:
             must_wait = True
@@ -210,7 +210,7 @@ def _must_wait(
             must_wait = True
             decision.requeue_at(began + _COLLECTION)
     for pod in own:
-        if not holds_after_grace(pod, began + LAST_CREATION, now):
+        if not holds_after_grace(pod, latest_creation, now):
             continue
         must_wait = True
         if pod.forced:

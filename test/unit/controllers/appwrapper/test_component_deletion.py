@@ -194,7 +194,7 @@ def test_deletion_waits_only_some_minutes_for_pods_that_may_be_of_others(
     assert phase(ended) == Phase.SUSPENDED
 
 
-def test_deletion_waits_until_the_owners_of_listed_pods_are_known() -> None:
+def test_deletion_waits_some_minutes_until_the_owners_of_listed_pods_are_known() -> None:
     obj = running_wrapper("Job")
     obj["spec"]["suspend"] = True
     obj, _ = step(obj)
@@ -203,7 +203,7 @@ def test_deletion_waits_until_the_owners_of_listed_pods_are_known() -> None:
     assert phase(waiting) == Phase.SUSPENDING
     known, _ = step(waiting, objects=[None], knowledge=PodKnowledge.LISTED)
     assert phase(known) == Phase.SUSPENDED
-    for seconds, expected in ((1199, Phase.SUSPENDING), (1201, Phase.SUSPENDED)):
+    for seconds, expected in ((599, Phase.SUSPENDING), (600, Phase.SUSPENDED)):
         later, _ = step(waiting, now=seconds_later(seconds), **unknown)
         assert phase(later) == expected
 
