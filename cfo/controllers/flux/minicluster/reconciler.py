@@ -501,7 +501,12 @@ class MiniClusterReconciler:
 def _seconds_until_check(job: Object, now: datetime) -> float:
     """Return after how many seconds to check again why pods of a Job are missing, although no event says so; or 0."""
     first = seconds_until_first_pods(job, now)
-    return first or min(seconds_until_all_pods(job, now), _ANSWER_SECONDS)
+    if first:
+        return first
+    remaining = seconds_until_all_pods(job, now)
+    if not remaining and has_failed_pods(job):
+        return _ANSWER_SECONDS  # they are replaced after a pause, or refused, and the status of the Job does not change
+    return min(remaining, _ANSWER_SECONDS)
 
 
 def setup(manager: Manager) -> None:

@@ -10,7 +10,11 @@ import pytest
 
 from cfo.api.flux.names import MINICLUSTER_LABEL
 from cfo.controllers.flux.minicluster.plan import Plan
-from cfo.controllers.flux.minicluster.reconciler import Informers, MiniClusterReconciler
+from cfo.controllers.flux.minicluster.reconciler import (
+    Informers,
+    MiniClusterReconciler,
+    _seconds_until_check,
+)
 from cfo.controllers.flux.minicluster.resources import desired_job
 from cfo.controllers.pod_status import PodFailure
 from cfo.runtime import (
@@ -191,6 +195,7 @@ async def test_refusal_of_pods_is_asked_for_once_and_is_in_the_condition() -> No
     for _ in range(3):
         assert await reconciler._missing_pods(cluster, job, []) is None, "the Job replaces it soon"
     assert asked == [True]
+    assert _seconds_until_check(job, SystemClock().now()) == 60, "then a quota may be full"
     job["status"]["failed"] = 2
     assert await reconciler._missing_pods(cluster, job, []) is None
     assert asked == [True, True]
