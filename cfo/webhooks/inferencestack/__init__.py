@@ -12,8 +12,9 @@ A user must be allowed to create what the operator creates for the stack, becaus
 permissions. An update is checked for resources that the operator did not create for the stack before.
 
 A stack of another major version can exist before the operator of that version, and is rendered as soon as that is
-installed. So :class:`OtherMajors` checks the permissions of its user as well, with a webhook whose failure affects no
-request: majors do not block each other, and no controller can ask later, because nothing stores who created an object.
+installed. So the permissions of its user are checked as well, whatever version it names: no controller can ask later,
+because nothing stores who created an object. For the versions in the selector, :class:`OtherMajors` does so, with a
+webhook whose failure affects no request: these majors do not block each other.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from cfo.api.inferencestack.validation.stack import StackValidation
 
 _OTHER_VERSIONS: Final = [f"v{major}" for major in range(10)]
-"""The versions that the selector excludes; the validator itself ignores stacks of later ones."""
+"""The versions that the selector excludes. Of later ones, the validator checks only the permissions of users."""
 
 _APPLICATION_BYTES: Final = 256
 """The work for an application without fields, in bytes of JSON."""
@@ -67,7 +68,7 @@ class InferenceStackWebhook(Validator[Object]):
     async def validate_create(self, obj: Object, request: AdmissionRequest) -> list[str]:
         """Return the warnings about ``obj``. Raises :class:`FieldErrors` with all errors."""
         if not self.is_responsible(obj):
-            return self.version_warnings(obj)
+            return await self._review_other_major({}, obj, request)
         if self._is_own(obj) and not self.config.enabled:
             request.warn(
                 "the CodeFlare operator does not deploy InferenceStacks: its configuration disables them"
@@ -89,7 +90,7 @@ class InferenceStackWebhook(Validator[Object]):
         if is_deleting(obj):
             return []
         if not self.is_responsible(obj):
-            return [] if _is_unchanged(old, obj) else self.version_warnings(obj)
+            return await self._review_other_major(old, obj, request)
         _weigh(old, request)
         _weigh(obj, request)
         # If the old stack is not ours, everything that this operator creates for the stack is new.
@@ -103,6 +104,31 @@ class InferenceStackWebhook(Validator[Object]):
         )
         warnings = await self._result(findings, obj, request)
         return [*warnings, *queue_label_warnings(obj, old)]
+
+    async def _review_other_major(
+        self, old: Object, obj: Object, request: AdmissionRequest
+    ) -> list[str]:
+        """Return the warnings of :meth:`other_major_warnings`, which checks permissions, unless its webhook does."""
+        if operator_version_of(obj) not in _OTHER_VERSIONS:
+            return await self.other_major_warnings(old, obj, request)
+        return [] if _is_unchanged(old, obj) else self.version_warnings(obj)
+
+    async def other_major_warnings(
+        self, old: Object, obj: Object, request: AdmissionRequest
+    ) -> list[str]:
+        """Return the warnings about a stack of another major version, which is not validated.
+
+        ``old`` is empty for a new one. Raises :class:`FieldErrors` if the user is not allowed to create what an
+        operator of that version would create for ``obj``, and one of the same version did not create for ``old``.
+        """
+        if _is_unchanged(old, obj):
+            return []  # such as an update by the operator of that version
+        is_same = operator_version_of(old) == operator_version_of(obj)
+        _weigh(old, request)
+        _weigh(obj, request)
+        resources = await request.compute(_new_resources, old if is_same else None, obj)
+        FieldErrors.check(await self.reviewer.errors(resources, request))
+        return self.version_warnings(obj)
 
     async def submission_errors(self, stack: Object, request: AdmissionRequest) -> list[FieldError]:
         """Return the errors with which ``stack`` would be refused if the user of ``request`` created it.
@@ -237,14 +263,7 @@ class OtherMajors(Validator[Object]):
         """Like :meth:`validate_create`, for what an operator of the same version did not create for ``old``."""
         if is_deleting(obj) or self.webhook.is_responsible(obj):
             return []  # finalizers can be removed; the webhook for this version is called as well
-        if old and _is_unchanged(old, obj):
-            return []  # such as an update by the operator of that version
-        is_same = bool(old) and operator_version_of(old) == operator_version_of(obj)
-        _weigh(old, request)
-        _weigh(obj, request)
-        resources = await request.compute(_new_resources, old if is_same else None, obj)
-        FieldErrors.check(await self.webhook.reviewer.errors(resources, request))
-        return self.webhook.version_warnings(obj)
+        return await self.webhook.other_major_warnings(old, obj, request)
 
 
 def _is_unchanged(old: Object, stack: Object) -> bool:

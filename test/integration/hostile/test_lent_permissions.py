@@ -139,21 +139,23 @@ async def test_stack_is_refused_if_its_user_is_not_allowed_to_create_its_objects
         await attacker.create(
             new(name="unlabelled", version="", gateway=ROUTE)
         )  # no operator ever renders it
-        for version in ("v2", "v7"):
+        for version in ("v2", "v7", "v12"):
             assert "create httproutes" in await denial(
                 update(attacker, "unlabelled", {}, operatorVersion=version)
             )
         # Its operator may be installed later, and renders it then.
-        assert "create httproutes" in await denial(
-            attacker.create(new(name="other", version="v7", gateway=ROUTE))
-        )
-        await attacker.create(new(name="other", version="v7"))
-        await update(attacker, "other", {"gateway": {"replicas": 2}})
-        assert "create httproutes" in await denial(update(attacker, "other", {"gateway": ROUTE}))
-        assert "create httproutes" in await denial(
-            update(attacker, "s", {"gateway": ROUTE}, operatorVersion="v7")
-        )
-        for version in ("v2", "v7", ""):
+        for version in ("v7", "v10"):
+            name = f"other-{version}"
+            assert "create httproutes" in await denial(
+                attacker.create(new(name=name, version=version, gateway=ROUTE))
+            )
+            await attacker.create(new(name=name, version=version))
+            await update(attacker, name, {"gateway": {"replicas": 2}})
+            assert "create httproutes" in await denial(update(attacker, name, {"gateway": ROUTE}))
+            assert "create httproutes" in await denial(
+                update(attacker, "s", {"gateway": ROUTE}, operatorVersion=version)
+            )
+        for version in ("v2", "v7", "v10", ""):
             wrapped = new({"a": SCALED}, version=version, gateway=ROUTE)
             del wrapped["metadata"]["namespace"]
             components = wrapper(pod("p"), wrapped, name="w")
