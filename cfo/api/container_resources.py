@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from cfo.api.quantity import canonical_quantity
-from cfo.api.reading import elements, mapping
+from cfo.api.reading import elements, mapping, text
 from cfo.runtime import FieldError
 from cfo.runtime.objects import is_host_name, is_label_value, is_quantity, parse_quantity
 from cfo.runtime.objects.field import Path, invalid, required
@@ -17,6 +17,11 @@ _BYTES: Final = ("memory", "ephemeral-storage")
 _IN_FRACTIONS: Final = frozenset(".-mun")
 """Characters of which each quantity that is not a whole number has one."""
 
+_MAX_NAME: Final = 317
+"""The maximum length of the name of a resource: that of a domain, ``/``, and that of a label."""
+
+_NOT_NEGATIVE: Final = "must be greater than or equal to 0"
+
 _NAME_RULE: Final = (
     "must be cpu, memory, ephemeral-storage or hugepages-SIZE, or the name of a device with its domain, such as "
     "nvidia.com/gpu"
@@ -24,7 +29,7 @@ _NAME_RULE: Final = (
 
 
 def resource_errors(resources: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
-    """Yield an error for each resource with an unknown name, and for each request that its limit forbids.
+    """Yield an error for each unknown name of a resource, negative quantity, and request that its limit forbids.
 
     Devices, such as GPUs, and huge pages need a limit that equals the request. Quantities that are not valid are left
     to the schema.
@@ -37,6 +42,7 @@ def resource_errors(resources: Mapping[str, Any], path: Path) -> Iterator[FieldE
             if not _is_resource_name(name):
                 wrong.add(name)
                 yield invalid(path.child(field), name, _NAME_RULE)
+        yield from negative_quantity_errors(names, path.child(field))
     for name, request in requests.items():
         if name in wrong:
             continue
@@ -58,6 +64,34 @@ def resource_errors(resources: Mapping[str, Any], path: Path) -> Iterator[FieldE
         elif requested > allowed:
             detail = f"must be less than or equal to {name} limit of {limit}"
             yield invalid(at, str(request), detail)
+
+
+def negative_pod_errors(spec: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    """Yield an error for each negative limit, request and overhead in the pod spec at ``path``.
+
+    Its fields can have any type. A queue that adds up negative ones would admit other pods beyond its quota.
+    """
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(elements(spec.get(field))):
+            resources = mapping(container).get("resources")
+            yield from negative_errors(resources, path.child(field).index(index).child("resources"))
+    yield from negative_errors(spec.get("resources"), path.child("resources"))
+    yield from negative_quantity_errors(spec.get("overhead"), path.child("overhead"))
+
+
+def negative_errors(resources: Any, path: Path) -> Iterator[FieldError]:
+    """Yield an error for each negative limit and request in ``resources``, which can have any type."""
+    for field in ("limits", "requests"):
+        yield from negative_quantity_errors(mapping(resources).get(field), path.child(field))
+
+
+def negative_quantity_errors(quantities: Any, path: Path) -> Iterator[FieldError]:
+    """Yield an error for each of the ``quantities`` by name that is below 0; they can have any type."""
+    for name, quantity in mapping(quantities).items():
+        written = str(quantity)
+        # The usual case needs no parsing.
+        if written.startswith("-") and is_quantity(written) and parse_quantity(written) < 0:
+            yield invalid(path.key(text(name, _MAX_NAME)), written, _NOT_NEGATIVE)
 
 
 def fractional_byte_warnings(resources: Any, path: Path) -> Iterator[str]:

@@ -28,8 +28,8 @@ VALID: dict[GVK, dict[str, Any]] = {
 INVALID: dict[GVK, tuple[dict[str, Any], str]] = {
     MINICLUSTER: ({"maxSize": 1}, "spec.maxSize: Invalid value: 1: must not be less than size (2)"),
     FLUX_JOB: (
-        {"template": {"minSize": 3}},
-        "spec.template.minSize: Invalid value: 3: must not be greater than maxSize (2)",
+        {"resources": {"requests": {"cpu": "-1"}}},
+        'spec.resources.requests[cpu]: Invalid value: "-1": must be greater than or equal to 0',
     ),
     FLUX_SETUP: (
         {"queue": "Kueue"},

@@ -27,10 +27,13 @@ from cfo.api.appwrapper.podsets import (
     pod_template_problems,
 )
 from cfo.api.appwrapper.train_jobs import RESOURCES_PATH, trained_pod_spec
+from cfo.api.container_resources import negative_errors, negative_pod_errors
 from cfo.api.pod_requests import with_default_requests
 from cfo.api.pod_templates import for_custom_resource
-from cfo.runtime import Object, annotations_of
+from cfo.api.reading import mapping
+from cfo.runtime import FieldError, Object, annotations_of
 from cfo.runtime.objects import copied, parse_quantity
+from cfo.runtime.objects.field import Path
 
 _AUTOSCALER: Final = "autoscaler"
 _SUBMITTER: Final = "ray-job-submitter"
@@ -161,16 +164,33 @@ def submitter_template(template: Object) -> Object:
 
 def check_added_pods(template: Object) -> None:
     """Raise :class:`PodSetError` if the resources that KubeRay or Kubeflow Trainer sets are invalid."""
-    containers = [(addition.path, addition.container) for addition in _additions(template)]
-    if kind_of(template) == TRAIN_JOB:
-        resources = value_or_none(template, RESOURCES_PATH)
-        containers.append((RESOURCES_PATH, {"resources": resources}))
-    for path, container in containers:
-        problems = pod_template_problems({"containers": [container]})
+    for path, resources in _added_resources(template):
+        problems = pod_template_problems({"containers": [{"resources": resources}]})
         if problems:
             raise PodSetError(
                 f"content at {path} not parseable as v1.ResourceRequirements: {problems}"
             )
+
+
+def negative_request_errors(component: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    """Yield an error for each negative quantity that the pods of the component at ``path`` would request.
+
+    Its pod sets must have been checked.
+    """
+    template: Object = component["template"]
+    for pod_set in pod_sets_of(component):
+        where = f"{pod_set['path']}.spec"
+        yield from negative_pod_errors(mapping(value_or_none(template, where)), path.child(where))
+    for where, resources in _added_resources(template):
+        yield from negative_errors(resources, path.child(where))
+
+
+def _added_resources(template: Object) -> Iterator[tuple[str, Any]]:
+    """Yield the resources that KubeRay or Kubeflow Trainer sets, each with the path of the field that causes it."""
+    for addition in _additions(template):
+        yield addition.path, addition.container["resources"]
+    if kind_of(template) == TRAIN_JOB:
+        yield RESOURCES_PATH, value_or_none(template, RESOURCES_PATH)
 
 
 def uncounted_additions(template: Object) -> list[str]:

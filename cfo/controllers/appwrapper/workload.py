@@ -34,6 +34,7 @@ from cfo.api.appwrapper.podsets import (
     replicas_of,
 )
 from cfo.api.appwrapper.quota import QuotaGroup, pods_with_quota
+from cfo.api.container_resources import negative_pod_errors
 from cfo.api.kueue import PLACEMENT_PREFIX, PREFIX, QUEUE_NAME_LABEL
 from cfo.config.appwrapper_settings import FORCEFUL_DELETION
 from cfo.controllers.appwrapper.pods import time_or_none
@@ -53,6 +54,7 @@ from cfo.runtime import (
     uid_of,
 )
 from cfo.runtime.objects import new_object, parse_duration, parse_integer, set_controller_owner
+from cfo.runtime.objects.field import Path
 
 _JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
 """Kueue finishes a Workload that has it and no owner, which gives back the quota; users can orphan Workloads."""
@@ -226,9 +228,16 @@ def _components(wrapper: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def _pod_sets(wrapper: Object) -> list[Object]:
-    """Return the pod sets of the Workload."""
+    """Return the pod sets of the Workload.
+
+    Raises :class:`~cfo.api.appwrapper.podsets.PodSetError` for a negative request, which the webhook refuses: Kueue
+    would subtract it from what the queue has used.
+    """
     found: list[Object] = []
-    for number, (_, group) in enumerate(_ordered_groups(wrapper)):
+    for number, (index, group) in enumerate(_ordered_groups(wrapper)):
+        path = Path("spec", "components").index(index).child(f"{group.pod_set['path']}.spec")
+        for error in negative_pod_errors(group.template["spec"], path):
+            raise PodSetError(str(error))
         labels = labels_of(group.template)
         annotations = annotations_of(group.template)
         metadata: Object = {}

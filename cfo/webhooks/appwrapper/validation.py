@@ -38,7 +38,11 @@ from cfo.api.appwrapper.podsets import (
     replicas_of,
     too_large,
 )
-from cfo.api.appwrapper.quota import check_added_pods, uncounted_additions
+from cfo.api.appwrapper.quota import (
+    check_added_pods,
+    negative_request_errors,
+    uncounted_additions,
+)
 from cfo.api.appwrapper.submitters import submitter_errors
 from cfo.api.appwrapper.train_jobs import queue_errors
 from cfo.api.kueue import QUEUE_NAME_LABEL
@@ -476,6 +480,8 @@ def _pod_set_errors(component: Mapping[str, Any], path: Path) -> tuple[int, list
     replaced = undercounted_pod_sets(template, declared)
     for mismatch in pod_set_mismatches(declared, inferred, replaced):
         errors.append(invalid(sets_path, _as_go_prints(declared), mismatch))
+    if not errors:
+        errors += islice(negative_request_errors(component, path), MAX_ERRORS + 1)
     return max(_count(template, declared), _count(template, inferred)), errors
 
 

@@ -31,9 +31,18 @@ from cfo.runtime.objects.field import Path
             {"requests": {"hugepages-2Mi": "2Mi"}},
             ["r.limits: Required value: Limit must be set for non overcommitable resources"],
         ),
+        ({"requests": {"cpu": "-0"}, "limits": {"cpu": 0}}, []),
+        ({"requests": {"cpu": "-" + "1" * 70}}, []),  # left to the schema
+        (
+            {"requests": {"cpu": -1}, "limits": {"memory": "-1e-99"}},
+            [
+                'r.limits[memory]: Invalid value: "-1e-99": must be greater than or equal to 0',
+                'r.requests[cpu]: Invalid value: "-1": must be greater than or equal to 0',
+            ],
+        ),
     ],
 )
-def test_request_above_its_limit_is_reported_as_by_the_api_server(
+def test_refused_requests_and_limits_are_reported_as_by_the_api_server(
     resources: dict[str, Any], expected: list[str]
 ) -> None:
     assert list(map(str, resource_errors(resources, Path("r")))) == expected

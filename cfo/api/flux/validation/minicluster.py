@@ -11,6 +11,7 @@ from typing import Any, Final
 from cfo.api.container_resources import (
     container_byte_warnings,
     fractional_byte_warnings,
+    negative_quantity_errors,
     resource_errors,
 )
 from cfo.api.flux.facts import FOLLOWED_FIELDS, controlling_job, is_true, queue_of
@@ -187,6 +188,7 @@ def pod_errors(pod: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
         yield forbidden(
             path.child("resources"), "the overhead of pods needs a runtimeClassName that defines it"
         )
+    yield from negative_quantity_errors(pod.get("resources"), path.child("resources"))
     for index, toleration in enumerate(pod.get("tolerations") or ()):
         yield from _toleration_errors(toleration, path.child("tolerations").index(index))
 

@@ -171,8 +171,11 @@ def _requests_of_pod(spec: Mapping[str, Any]) -> dict[str, int]:
 
 
 def demand_of_cluster(spec: Mapping[str, Any]) -> Demand:
-    """Return what the pods of a MiniCluster with this spec, or with its ``maxSize``, and its service pod demand."""
-    pods = max(spec.get("size") or 1, spec.get("maxSize") or 0)
+    """Return what the pods of a MiniCluster with this spec, or with its ``maxSize``, and its service pod demand.
+
+    Without validation, sizes can be negative. They count as 1, or other jobs would get more than the quota.
+    """
+    pods = max(spec.get("size") or 1, spec.get("maxSize") or 0, 1)
     total = {name: amount * pods for name, amount in _requests_of_pod(spec).items()}
     service = _requests_of_service_pod(spec)
     if service is not None:

@@ -83,6 +83,16 @@ def obj(kind: GVK, spec: dict[str, Any], *true_conditions: str) -> Object:
             ],
         ),
         (
+            {
+                "resources": {"requests": {"cpu": "-1"}},
+                "template": {"pod": {"resources": {"cpu": -2}, "runtimeClassName": "kata"}},
+            },
+            [
+                'spec.template.pod.resources[cpu]: Invalid value: "-2": must be greater than or equal to 0',
+                'spec.resources.requests[cpu]: Invalid value: "-1": must be greater than or equal to 0',
+            ],
+        ),
+        (
             {"template": {"flux": {"topology": "ring"}}},
             [
                 (

@@ -407,6 +407,15 @@ def test_workload_has_pod_sets_of_all_components() -> None:
     assert (old["spec"]["priorityClassName"], old["spec"]["priorityClassSource"]) == ("high", "g/k")
 
 
+def test_workload_never_has_a_negative_request() -> None:
+    obj = wrapper()
+    (component,) = obj["spec"]["components"]
+    container = {"name": "main", "resources": {"limits": {"cpu": "-100"}}}
+    component["template"]["spec"]["containers"] = [container]
+    with pytest.raises(PodSetError, match=r'^spec\.components\[0\]\.template\.spec.*value: "-100"'):
+        desired_workload(obj, WORKLOAD, WorkloadPriority())
+
+
 def test_workload_has_room_for_its_status_although_templates_contain_others() -> None:
     claim = {"metadata": {"annotations": {"a": "x" * (700 << 10)}}, "spec": {}}
     volume = {"name": "v", "ephemeral": {"volumeClaimTemplate": claim}}

@@ -201,6 +201,37 @@ def test_each_component_is_validated() -> None:
     ]
 
 
+def test_negative_requests_are_refused_of_all_pods_and_containers_that_are_counted() -> None:
+    requests = {"requests": {"cpu": "-1"}}
+    head = {"template": {"spec": {"containers": [{"name": "head", "resources": requests}]}}}
+    cluster = template(
+        "ray.io/v1",
+        "RayCluster",
+        enableInTreeAutoscaling=True,
+        autoscalerOptions={"resources": {"limits": {"memory": "-1Gi"}}},
+        headGroupSpec=head,
+    )
+    pod = {**POD_SPEC, "overhead": {"cpu": -1}, "resources": requests}
+    declared = {
+        "template": template("example.com/v1", "Thing", t={"spec": pod}),
+        "podSets": [{"path": "template.spec.t"}],
+    }
+    kinds = (GVK("ray.io", "v1", "RayCluster"), GVK("example.com", "v1", "Thing"))
+    access = {kind: resource(kind, "kinds") for kind in kinds}
+    rule = "must be greater than or equal to 0"
+    ray = "spec.components[0].template.spec"
+    thing = "spec.components[1].template.spec.t.spec"
+    assert errors(wrapper(cluster, declared), access) == [
+        (
+            f"{ray}.headGroupSpec.template.spec.containers[0].resources.requests[cpu]: "
+            f'Invalid value: "-1": {rule}'
+        ),
+        f'{ray}.autoscalerOptions.resources.limits[memory]: Invalid value: "-1Gi": {rule}',
+        f'{thing}.resources.requests[cpu]: Invalid value: "-1": {rule}',
+        f'{thing}.overhead[cpu]: Invalid value: "-1": {rule}',
+    ]
+
+
 def test_duplicate_names_of_different_kinds_are_valid() -> None:
     service, unnamed = (
         template("v1", "Service", name="p"),

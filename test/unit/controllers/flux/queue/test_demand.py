@@ -173,6 +173,13 @@ def test_a_pod_must_request_each_part_of_the_quota_of_a_job_that_is_not_elastic(
         assert amount == total if "/" in name else total <= 4 * amount, name
 
 
+def test_negative_numbers_of_a_job_that_was_not_validated_take_no_quota_of_others() -> None:
+    requests = {"cpu": "-1", "memory": "1Gi"}
+    job = flux_job("job", size=-5, resources={"requests": requests}, template={"maxSize": -9})
+    demand = demand_of_job(orjson.dumps(job["spec"]), b"{}")
+    assert demand == Demand(1, {"memory": 1024**3 * 1000})
+
+
 ESCAPES: dict[str, Object] = {
     "empty resources": {
         "resources": {},
