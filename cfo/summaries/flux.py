@@ -293,8 +293,15 @@ def _cluster_facts(
 ) -> Iterator[tuple[str, str]]:
     yield "why", _why(conditions)
     yield "size", text(path(cluster, "status", "size"), 20)
-    yield "maximum size", text(path(cluster, "status", "maximumSize"), 20)
+    yield "maximum size", _maximum_size(cluster)
     yield from _end_facts(cluster)
+
+
+def _maximum_size(cluster: Object) -> str:
+    """Return up to which size a MiniCluster can be scaled; empty if its status does not say how many hosts it knows."""
+    known = number(path(cluster, "status", "maximumSize"))
+    wanted = number(path(cluster, "spec", "maxSize"))
+    return str(min(wanted or known, known)) if known else ""
 
 
 def _end_facts(obj: Object) -> Iterator[tuple[str, str]]:

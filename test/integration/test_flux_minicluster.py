@@ -409,11 +409,17 @@ async def test_changed_spec_replaces_a_job_only_before_it_starts(env: FluxEnviro
 
         await eventually(is_replaced, "the Job has the new image")
         await env.wait_for_state(WAITING)
-        await env.patch(
-            cluster, {"spec": {"suspend": False, "deadlineSeconds": 60, "jobLabels": {"team": "a"}}}
-        )
-        await env.wait_for_state(READY, RUNNING)
+        launched = {
+            "suspend": False,
+            "size": 3,
+            "deadlineSeconds": 60,
+            "jobLabels": {"team": "a"},
+        }
+        await env.patch(cluster, {"spec": launched})
+        launched_cluster = await env.wait_for_state(READY, RUNNING)
+        assert launched_cluster["status"]["maximumSize"] == 3
         started = await env.get(JOB, "flux-sample")
+        assert started["spec"]["parallelism"] == 3
         assert started["spec"]["activeDeadlineSeconds"] == 60
         assert started["metadata"]["labels"]["team"] == "a"
         script = (await env.get(CONFIG_MAP, "flux-sample-entrypoint"))["data"]["wait-0"]

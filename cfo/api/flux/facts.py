@@ -131,6 +131,15 @@ def fixed_size(own: Mapping[str, Any], default: int) -> int:
     return int(own.get("size") or template.get("size") or default or 1)
 
 
+def admitted_size(own: Mapping[str, Any], default: int) -> int:
+    """Return for how many pods a FluxJob with the spec ``own`` is admitted, without its service pod.
+
+    ``default``: see :func:`fixed_size`.
+    """
+    template: Mapping[str, Any] = own.get("template") or {}
+    return int(template.get("maxSize") or 0) or fixed_size(own, default)
+
+
 def deadline_of(own: Mapping[str, Any]) -> int:
     """Return the ``deadlineSeconds`` in the spec ``own`` of a FluxJob; 0 if it has none."""
     template: Mapping[str, Any] = own.get("template") or {}

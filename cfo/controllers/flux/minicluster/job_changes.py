@@ -2,6 +2,10 @@
 
 A Job's template cannot be changed. A Job that has not started is therefore replaced; one that has started follows only
 changes of its size, deadline, retries, labels and suspension.
+
+Tenants can edit MiniClusters and their Jobs, but not the status of a MiniCluster, nor what a FluxJob is admitted with.
+So these limit the size: ``admitted`` is how many pods the FluxJob of a MiniCluster is admitted with, or 0 if it has
+none or its status has the limit already.
 """
 
 from __future__ import annotations
@@ -131,7 +135,9 @@ def ignored_changes(job: Mapping[str, Any], cluster: Mapping[str, Any]) -> str:
     return ""
 
 
-def maximum_size(cluster: Mapping[str, Any], job: Mapping[str, Any] | None) -> int:
+def maximum_size(
+    cluster: Mapping[str, Any], job: Mapping[str, Any] | None, admitted: int = 0
+) -> int:
     """Return the maximum number of pods.
 
     That is ``maxSize``, or the size with which the cluster started. The brokers of a Job that has started know a fixed
@@ -141,32 +147,63 @@ def maximum_size(cluster: Mapping[str, Any], job: Mapping[str, Any] | None) -> i
     wanted = int(spec.get("maxSize") or 0)
     known = _known_hosts(cluster, job)
     if job is None or not known:
-        return wanted or size_of(spec)
-    if has_started(job):
-        return min(wanted or known, known)
-    return wanted or max(known, size_of(spec))
+        maximum = wanted or size_of(spec)
+    elif has_started(job):
+        maximum = min(wanted or known, known)
+    else:
+        maximum = wanted or max(known, size_of(spec))
+    return _at_most(admitted, maximum)
 
 
-def limited_size(cluster: Mapping[str, Any], job: Mapping[str, Any] | None) -> int:
+def _at_most(admitted: int, number: int) -> int:
+    """Return ``number``, or ``admitted`` if that is less, and not 0."""
+    return min(number, admitted) if admitted else number
+
+
+def limited_size(
+    cluster: Mapping[str, Any], job: Mapping[str, Any] | None, admitted: int = 0
+) -> int:
     """Return the size within the limits 1 and :func:`maximum_size`.
 
-    A size below 1 becomes the size of the Job, and without a Job it stays as it is, which validation refuses.
+    A size below 1 becomes the size of the Job, and without a Job it stays as it is, which validation refuses. Without a
+    Job, only ``admitted`` limits it.
     """
     size = size_of(cluster.get("spec") or {})
     if job is None:
-        return size
-    maximum = maximum_size(cluster, job)
+        return _at_most(admitted, size)
+    maximum = maximum_size(cluster, job, admitted)
     if size < 1:
         return min(int((job.get("spec") or {}).get("parallelism") or 1), maximum) or 1
     return min(size, maximum)
 
 
-def known_hosts(cluster: Mapping[str, Any], job: Mapping[str, Any] | None) -> int:
-    """Return the number of hosts in the configuration of the brokers."""
+def known_hosts(
+    cluster: Mapping[str, Any], job: Mapping[str, Any] | None, admitted: int = 0
+) -> int:
+    """Return the number of hosts in the configuration of the brokers, which the status records."""
     known = _known_hosts(cluster, job)
     if job is not None and known and has_started(job):
-        return known
-    return maximum_size(cluster, job)
+        return _at_most(admitted, known)
+    return maximum_size(cluster, job, admitted)
+
+
+def is_limit_recorded(cluster: Mapping[str, Any], job: Mapping[str, Any] | None) -> bool:
+    """Return whether the status has the number of hosts that the brokers of a Job that has started know."""
+    return job is not None and has_started(job) and _recorded_hosts(cluster) > 0
+
+
+def must_record_first(
+    cluster: Mapping[str, Any], job: Mapping[str, Any] | None, hosts: int
+) -> bool:
+    """Return whether the status must record another number of ``hosts`` before the Job, which may start then."""
+    if job is None or has_started(job):
+        return False
+    return _recorded_hosts(cluster) not in (0, hosts)
+
+
+def _recorded_hosts(cluster: Mapping[str, Any]) -> int:
+    """Return the number of hosts that the status records; 0 if it has none."""
+    return int((cluster.get("status") or {}).get("maximumSize") or 0)
 
 
 def job_patch(job: Mapping[str, Any], plan: Plan, *, command_failed: bool = False) -> Object:
@@ -232,7 +269,15 @@ def suspension_patch(job: Mapping[str, Any], cluster: Mapping[str, Any]) -> Obje
 
 
 def _known_hosts(cluster: Mapping[str, Any], job: Mapping[str, Any] | None) -> int:
-    recorded = annotations_of(job or {}).get(MAXIMUM_SIZE_ANNOTATION) or ""
-    if recorded.isascii() and recorded.isdigit() and len(recorded) < 10:
-        return int(recorded)
-    return int((cluster.get("status") or {}).get("maximumSize") or 0)
+    """Return the number of hosts that the status and the Job record, the smaller one; 0 if neither does.
+
+    The status is written first, and another client may start the Job before it gets the same number.
+    """
+    recorded = [_recorded_hosts(cluster), _annotated_hosts(job)]
+    return min(filter(None, recorded), default=0)
+
+
+def _annotated_hosts(job: Mapping[str, Any] | None) -> int:
+    annotation = annotations_of(job or {}).get(MAXIMUM_SIZE_ANNOTATION) or ""
+    is_number = annotation.isascii() and annotation.isdigit() and len(annotation) < 10
+    return int(annotation) if is_number else 0

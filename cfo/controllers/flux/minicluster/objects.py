@@ -101,11 +101,14 @@ class Objects:
 # --- Services ---------------------------------------------------------------------------------------------------------
 
 
-def plan_of(cluster: Object, job: Object | None) -> Plan:
-    """Return the plan of ``cluster``; pods of an existing Job keep their subdomain."""
+def plan_of(cluster: Object, job: Object | None, admitted: int = 0) -> Plan:
+    """Return the plan of ``cluster``; pods of an existing Job keep their subdomain.
+
+    ``admitted``: see :mod:`.job_changes`.
+    """
     template = ((job or {}).get("spec") or {}).get("template") or {}
     subdomain = (template.get("spec") or {}).get("subdomain") or ""
-    return Plan.of(cluster, maximum=known_hosts(cluster, job), service=subdomain)
+    return Plan.of(cluster, maximum=known_hosts(cluster, job, admitted), service=subdomain)
 
 
 def main_service(plan: Plan, existing: ExistingObjects) -> Objects:

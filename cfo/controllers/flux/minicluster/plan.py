@@ -31,7 +31,10 @@ SPEC_HASH_ANNOTATION: Final = "flux-framework.org/spec-hash"
 """Annotation of the Job: the hash of the part of the MiniCluster's spec that a Job cannot change once it exists."""
 
 MAXIMUM_SIZE_ANNOTATION: Final = "flux-framework.org/maximum-size"
-"""Annotation of the Job: the number of hosts that its brokers know, which is the limit of scaling."""
+"""Annotation of the Job: the number of hosts that its brokers know, which is the limit of scaling.
+
+Tenants can edit it, so the status of the MiniCluster has the number as well, and the smaller one counts.
+"""
 
 SCRIPTS_HASH_ANNOTATION: Final = "flux-framework.org/scripts-hash"
 """Annotation of the Job: the hash of the scripts with which it was created, for as many pods as its maximum size."""

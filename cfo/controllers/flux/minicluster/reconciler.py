@@ -14,10 +14,11 @@ from typing import Final, TypeAlias
 
 import structlog
 
-from cfo.api.flux.facts import size_of
+from cfo.api.flux.facts import admitted_size, controlling_job, size_of
 from cfo.api.flux.names import (
     FIELD_MANAGER,
     FLUX_JOB,
+    FLUX_SETUP,
     MINICLUSTER,
     MINICLUSTER_LABEL,
     OBJECTS_READY,
@@ -36,11 +37,14 @@ from cfo.controllers.flux.minicluster.job_changes import (
     has_failed_pods,
     has_started,
     ignored_changes,
+    is_limit_recorded,
     is_outdated,
     is_suspended,
+    known_hosts,
     limited_size,
     maximum_size,
     missing_pods,
+    must_record_first,
     seconds_until_all_pods,
     seconds_until_first_pods,
 )
@@ -117,6 +121,7 @@ from cfo.runtime import (
     Result,
     Rule,
     TransportError,
+    UnknownKind,
     controller_of,
     find_condition,
     is_controlled_by,
@@ -167,6 +172,7 @@ class MiniClusterReconciler:
         Rule("flux-framework.org", "miniclusters", ("get", "list", "patch", "watch", "delete")),
         Rule("flux-framework.org", "miniclusters/status", ("get", "patch")),
         Rule("flux-framework.org", "miniclusters/finalizers", ("update",)),
+        Rule("flux-framework.org", ("fluxjobs", "fluxsetups"), ("get",)),
         Rule("batch", "jobs", (*READ, "create", "delete", "patch")),
         Rule("", "configmaps", (*READ, "create", "patch")),
         Rule("", "services", (*READ, "create", "delete", "patch")),
@@ -196,10 +202,12 @@ class MiniClusterReconciler:
             return Result(requeue_after=NEXT_BATCH_SECONDS if unended_remain else 0.0)
         known = await self._job_of(cluster)
         job = known
-        size = limited_size(cluster, job)
+        admitted = await self._admitted_size(cluster, job)
+        size = limited_size(cluster, job, admitted)
         if size != size_of(cluster.get("spec") or {}) and end_condition(job) is None:
-            await self._put_size_back(cluster, size, maximum_size(cluster, job))
+            await self._put_size_back(cluster, size, maximum_size(cluster, job, admitted))
             return Result()  # the change of the MiniCluster is the next event
+        hosts = known_hosts(cluster, job, admitted)
         errors = validate_minicluster(cluster)
         writes = MiniClusterWrites(self.client, self.events, cluster)
         if errors:
@@ -210,10 +218,12 @@ class MiniClusterReconciler:
                 job = await writes.update_job(suspended_job(cluster, job), job)
         elif end_condition(job) is not None or (job is None and is_finished(cluster)):
             await writes.write([no_service_pod(cluster)])
+        elif must_record_first(cluster, job, hosts):
+            pass  # the event of the status continues
         else:
-            job = await self._write_objects(cluster, job, writes)
+            job = await self._write_objects(cluster, job, admitted, writes)
         invalid = error_message(errors) if errors else ""
-        if not await self._write_status(cluster, job, writes.problem, invalid):
+        if not await self._write_status(cluster, job, hosts, writes.problem, invalid):
             return Result()  # the MiniCluster was deleted in the meantime
         remain = job is not None and await self._label_pods(cluster, job)
         if known is not None and is_kept(known):
@@ -223,6 +233,33 @@ class MiniClusterReconciler:
         if job is not None and missing_pods(job) and not requeue_after:
             requeue_after = _seconds_until_check(job, self.clock.now())
         return Result(requeue_after=NEXT_BATCH_SECONDS if remain else requeue_after)
+
+    async def _admitted_size(self, cluster: Object, job: Object | None) -> int:
+        """Return how many pods the FluxJob that controls the MiniCluster is admitted with.
+
+        0 if none controls it, or if its pods have started, and the status limits them.
+        """
+        uid = controlling_job(cluster)
+        if not uid or is_limit_recorded(cluster, job):
+            return 0
+        try:
+            flux_job = await self.client.get(FLUX_JOB, key_of(cluster))
+            if flux_job is None or uid_of(flux_job) != uid:
+                return 0  # it was deleted, and so will be the MiniCluster
+            setup = await self._setup_of(flux_job)
+        except UnknownKind:
+            return 0  # so there are no FluxJobs
+        defaults = (setup.get("spec") or {}).get("mini-cluster") or {}
+        return admitted_size(flux_job.get("spec") or {}, defaults.get("size") or 0)
+
+    async def _setup_of(self, flux_job: Object) -> Object:
+        """Return the FluxSetup that governs a FluxJob, with the defaults of the latter; empty if there is none."""
+        namespace, _, name = str((flux_job.get("status") or {}).get("fluxSetup") or "").partition(
+            "/"
+        )
+        if not name:
+            return {}
+        return await self.client.get(FLUX_SETUP, NamespacedName(namespace, name)) or {}
 
     async def _job_of(self, cluster: Object) -> Object | None:
         """Return the Job of the MiniCluster, if it exists; one that the cache leaves out is read."""
@@ -262,7 +299,7 @@ class MiniClusterReconciler:
         return await self._read_job(cluster) if wanted_suspend(cluster) else None
 
     async def _write_objects(
-        self, cluster: Object, job: Object | None, writes: MiniClusterWrites
+        self, cluster: Object, job: Object | None, admitted: int, writes: MiniClusterWrites
     ) -> Object | None:
         """Create and update the objects, the Job last; return the Job, if it exists then."""
         if job is not None and is_deleting(job):
@@ -271,7 +308,7 @@ class MiniClusterReconciler:
         if job is not None and is_outdated(job, cluster) and not has_started(job):
             await writes.write_all(replaced_job(job))
             return None
-        plan = plan_of(cluster, job)
+        plan = plan_of(cluster, job, admitted)
         existing = self._observe(plan, job)
         results = await writes.write_all(main_service(plan, existing))
         plan = with_main_service(plan, results)
@@ -388,6 +425,7 @@ class MiniClusterReconciler:
         self,
         cluster: Object,
         job: Object | None,
+        hosts: int,
         problem: tuple[str, str] | None,
         invalid: str,
     ) -> bool:
@@ -402,7 +440,7 @@ class MiniClusterReconciler:
         observed = Observed(
             job=job,
             lead=lead_of(pods, uid_of(job), name_of(cluster)) if job is not None else None,
-            maximum=maximum_size(cluster, job),
+            maximum=hosts,
             error=invalid,
             problem=problem,
             outdated=ignored_changes(job, cluster) if job is not None and has_started(job) else "",
@@ -421,7 +459,7 @@ class MiniClusterReconciler:
                 raise
             _log.warning("The CRD of MiniClusters is older than this operator", error=error.message)
             self._undeclared.update(ADDED_STATUS)
-            return await self._write_status(cluster, job, problem, invalid)
+            return await self._write_status(cluster, job, hosts, problem, invalid)
         for kind, reason, message in notices(cluster, status):
             self.events.event(cluster, kind, reason, message)
         return True

@@ -243,11 +243,32 @@ def test_size_is_limited_by_maximum_and_known_hosts(
     assert known_hosts(cluster, job) == (known if started else maximum)
 
 
-def test_recorded_maximum_of_others_is_ignored_unless_it_is_a_number() -> None:
-    for text, expected in (("7", 7), ("-1", 2), ("9" * 5000, 2), ("²", 2), ("", 2)):
-        cluster, job = stored(mini_cluster(maxSize=9))
-        job["metadata"]["annotations"]["flux-framework.org/maximum-size"] = text
-        assert known_hosts({**cluster, "status": {"maximumSize": 2}}, job) == expected
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("7", 3), ("2", 2), ("-1", 3), ("9" * 5000, 3), ("²", 3), ("", 3), ("0", 3)],
+)
+def test_annotation_of_the_job_only_lowers_the_maximum_in_the_status(
+    text: str, expected: int
+) -> None:
+    cluster, job = stored(mini_cluster(maxSize=9))
+    job["metadata"]["annotations"]["flux-framework.org/maximum-size"] = text
+    recorded = {**cluster, "status": {"maximumSize": 3}}
+    assert known_hosts(recorded, job) == maximum_size(recorded, job) == expected
+
+
+@pytest.mark.parametrize(
+    ("job", "admitted", "maximum", "size"),
+    [("none", 3, 3, 3), ("suspended", 3, 3, 3), ("started", 3, 3, 3), ("suspended", 0, 9, 9)],
+)
+def test_maximum_is_what_the_fluxjob_is_admitted_with(
+    job: str, admitted: int, maximum: int, size: int
+) -> None:
+    _, existing = stored(mini_cluster(maxSize=5), suspend=job == "suspended")
+    cluster = mini_cluster(size=9, maxSize=9)
+    found = None if job == "none" else existing
+    assert maximum_size(cluster, found, admitted) == maximum
+    assert known_hosts(cluster, found, admitted) == maximum
+    assert limited_size(cluster, found, admitted) == size
 
 
 def test_patch_of_an_unchanged_job_is_empty() -> None:
