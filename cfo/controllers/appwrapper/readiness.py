@@ -288,17 +288,24 @@ def _report_shortage(decision: WrapperDecision, shortage: str, message: str) -> 
 def _explain_missing_pods(
     observation: WrapperObservation, decision: WrapperDecision, due: datetime
 ) -> None:
-    """From the time ``due``, ask why the first component that lacks pods does so."""
+    """From the time ``due``, ask why the first component that lacks pods does so.
+
+    Pods that wait for the end of others are not asked for: what they need may only be free then.
+    """
     if observation.refusal is not None:
         return
     if observation.now < due:
         decision.requeue_at(due)
         return
     pods = Counter(pod.ancestor for pod in observation.pods if pod.phase != "Failed")
+    active = {pod.ancestor for pod in observation.pods if pod.phase in ("Pending", "Running")}
     for component, obj in zip(observation.components, observation.objects, strict=True):
-        if obj is not None and not obj.completed and pods[obj.uid] < component.expected_pods:
-            decision.unexplained = component
-            return
+        if obj is None or obj.completed or pods[obj.uid] >= component.expected_pods:
+            continue
+        if component.pod_order.awaits_end and obj.uid in active:
+            continue
+        decision.unexplained = component
+        return
 
 
 def _report_failure(

@@ -336,6 +336,18 @@ DAY = 24 * 3600
 
 
 @pytest.mark.parametrize(
+    ("pod", "is_asked"),
+    [(created(0), False), (created(0, "Running"), False), (ended(20), True)],
+    ids=["starting", "running", "ended"],
+)
+def test_pods_that_wait_for_the_end_of_others_are_not_missing(
+    pod: WrapperPod, *, is_asked: bool
+) -> None:
+    _, decision = step(job_set(), pods=[pod], now=seconds_later(30))
+    assert (decision.unexplained is not None) is is_asked
+
+
+@pytest.mark.parametrize(
     ("obj", "pods", "reset_after"),
     [
         (stateful_set(podManagementPolicy="Parallel"), [created(50, "Running")], 60),
