@@ -41,14 +41,9 @@ test fuzz: export PYTHONDONTWRITEBYTECODE :=
 TEST_JOBS    ?= 4
 PYTEST_FLAGS ?=
 PARALLEL      = -n $(TEST_JOBS) --dist worksteal $(PYTEST_FLAGS)
-# An option of pytest, because programs that tests start would inherit PYTHONPATH.
-test: PARALLEL += -o pythonpath=$(CURDIR)/hack/plugins -p shared_imports
+SUITES        = cfo envtest handlers
 test: $(VENV)/.installed ## Run the tests of all three distributions (TEST_JOBS in parallel, with PYTEST_FLAGS), also if the first fail
-	@failed=; \
-	$(BIN)/python -m pytest $(PARALLEL) || failed=' cfo'; \
-	(cd envtest && $(abspath $(BIN))/python -m pytest $(PARALLEL)) || failed="$$failed envtest"; \
-	(cd handlers && $(abspath $(BIN))/python -m pytest $(PARALLEL)) || failed="$$failed handlers"; \
-	test -z "$$failed" || { echo "Tests failed:$$failed"; exit 1; }
+	@$(MAKE) --no-print-directory --keep-going $(SUITES:%=test-%)
 
 lint: lint-code lint-types lint-project lint-patterns ## Check style, types, layers, generated files and prose (with -j2, two checks at a time)
 

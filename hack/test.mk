@@ -1,8 +1,13 @@
 # Targets for tests beyond `make test`; the GitHub workflows run them.
-.PHONY: test-envtest test-envtest-musl test-handlers test-programs test-tools test-install test-releases sweeps soak soak-programs faults chaos \
+.PHONY: test-cfo test-envtest test-envtest-musl test-handlers test-programs test-tools test-install test-releases sweeps soak soak-programs faults chaos \
 	test-browser test-upgrade test-sdk test-sdk-dev test-clients test-kopf-examples conformance differential
 
-test-envtest test-handlers test-programs test-releases: export PYTHONDONTWRITEBYTECODE :=
+test-cfo test-envtest test-handlers test-programs test-releases: export PYTHONDONTWRITEBYTECODE :=
+# An option of pytest, because programs that tests start would inherit PYTHONPATH.
+test-cfo test-envtest test-handlers: PARALLEL += -o pythonpath=$(CURDIR)/hack/plugins -p shared_imports
+
+test-cfo: $(VENV)/.installed ## Run the tests of cfo
+	$(BIN)/python -m pytest $(PARALLEL)
 
 test-envtest: $(VENV)/.installed ## Run the tests of envtest
 	cd envtest && $(abspath $(BIN))/python -m pytest $(PARALLEL)
