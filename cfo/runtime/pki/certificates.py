@@ -175,3 +175,11 @@ def renewal_time(certificate: x509.Certificate) -> datetime:
     start = certificate.not_valid_before_utc
     end = certificate.not_valid_after_utc
     return end - (end - start) / 3
+
+
+def is_current(certificate: x509.Certificate, now: datetime) -> bool:
+    """Return whether a certificate is valid and need not be renewed.
+
+    It is not valid yet if the clock was ahead when it was issued.
+    """
+    return certificate.not_valid_before_utc <= now < renewal_time(certificate)

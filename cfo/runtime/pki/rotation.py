@@ -29,6 +29,7 @@ from cfo.runtime.pki.certificates import (
     ca_certificates_of,
     certificate_builder,
     certificate_pem,
+    is_current,
     is_issuer_of,
     key_usage,
     load_certificate,
@@ -163,8 +164,8 @@ def ensure_certificates(
     """
     reasons = list(stored.problems)
     ca = stored.ca
-    if ca is not None and not _is_current(ca.certificate, now):
-        reasons.append(f"the CA expires on {ca.certificate.not_valid_after_utc:%Y-%m-%d}")
+    if ca is not None and not is_current(ca.certificate, now):
+        reasons.append(f"the CA {_validity(ca.certificate)}")
         ca = None
     if ca is None:
         others = list(stored.former_cas)
@@ -207,14 +208,14 @@ def _pair_problem(
     missing = [name for name in names if name not in present]
     if missing:
         return f"the serving certificate does not contain the names {', '.join(missing)}"
-    if now >= renewal_time(leaf):
-        return f"the serving certificate expires on {leaf.not_valid_after_utc:%Y-%m-%d}"
+    if not is_current(leaf, now):
+        return f"the serving certificate {_validity(leaf)}"
     return ""
 
 
-def _is_current(certificate: x509.Certificate, now: datetime) -> bool:
-    """Return whether a certificate is valid and need not be renewed."""
-    return certificate.not_valid_before_utc <= now < renewal_time(certificate)
+def _validity(certificate: x509.Certificate) -> str:
+    start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return f"is valid from {start:%Y-%m-%d} to {end:%Y-%m-%d}"
 
 
 def _issued_at(certificate: x509.Certificate) -> datetime:

@@ -28,6 +28,7 @@ from cfo.runtime.objects.unstructured import Object, resource_version_of
 from cfo.runtime.pki.certificates import (
     CertificateAuthority,
     KeyPair,
+    is_current,
     is_issuer_of,
     renewal_time,
     subject_names,
@@ -164,7 +165,7 @@ class CertificateRotator:
         ca = certificates.ca
         if self._own is not None:
             issuer, own_pair = self._own
-            if issuer == ca.certificate and now < renewal_time(own_pair.leaf):
+            if issuer == ca.certificate and is_current(own_pair.leaf, now):
                 return own_pair
         issue = partial(issue_certificate, ca, names, self._policy, now=now)
         own_pair = await to_thread.run_sync(issue)
@@ -176,8 +177,7 @@ class CertificateRotator:
         if pair == self._serving.pair:
             return 0.0
         leaf = self._serving.leaf
-        is_valid = leaf is not None and now < leaf.not_valid_after_utc
-        if leaf is not None and is_valid and not is_issuer_of(ca.certificate, leaf):
+        if leaf is not None and _is_valid(leaf, now) and not is_issuer_of(ca.certificate, leaf):
             if not self._injector.trusts(ca.certificate):
                 self._trusted_since = None
                 return self._policy.propagation
@@ -195,3 +195,7 @@ class CertificateRotator:
             self._trusted_since = (ca, now)
         _, since = self._trusted_since
         return since + self._policy.propagation - now
+
+
+def _is_valid(certificate: x509.Certificate, now: datetime) -> bool:
+    return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc

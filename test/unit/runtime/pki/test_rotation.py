@@ -11,7 +11,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from cfo.runtime.pki.certificates import (
+    BACKDATED,
     ca_certificates_of,
+    is_current,
     is_issuer_of,
     is_trusted,
     load_certificate,
@@ -31,6 +33,7 @@ MALFORMED = malformed_certificates()
 NAMES = ("hooks.ns.svc", "hooks.ns.svc.cluster.local")
 POLICY = CertificatePolicy(common_name="codeflare", organization="openshift.ai")
 DAY = timedelta(days=1)
+HOUR = timedelta(hours=1)
 
 
 def create_certificates(now: datetime = NOW) -> CertificateSet:
@@ -87,18 +90,29 @@ def test_serving_certificate_is_renewed_with_a_third_of_its_lifetime_left() -> N
     due = certificates.next_change(POLICY)
     assert ensure_again(certificates, due - timedelta(seconds=1))[1] == []
     renewed, reasons = ensure_again(certificates, due)
-    assert "serving certificate expires on" in reasons[0]
+    assert "serving certificate is valid from 2026-06-01 to" in reasons[0]
     assert renewed.ca.certificate == certificates.ca.certificate
     assert renewed.pair.leaf.not_valid_after_utc > certificates.pair.leaf.not_valid_after_utc
     assert renewed.pair.key != certificates.pair.key
     assert renewed.former_cas == ()
 
 
+def test_serving_certificate_of_a_clock_that_was_ahead_is_replaced() -> None:
+    certificates = create_certificates()
+    due = certificates.next_change(POLICY)
+    ahead, _ = ensure_again(certificates, due + 12 * HOUR)
+    assert ensure_again(ahead, due + 12 * HOUR - BACKDATED)[1] == []
+    replaced, reasons = ensure_again(ahead, due)
+    assert "serving certificate is valid from" in reasons[0]
+    assert replaced.ca.certificate == certificates.ca.certificate
+    assert is_current(replaced.pair.leaf, due)
+
+
 def test_ca_is_renewed_before_expiry_and_the_former_one_stays_trusted_for_the_overlap() -> None:
     certificates = create_certificates()
     later = NOW + 2500 * DAY
     renewed, reasons = ensure_again(certificates, later)
-    assert "the CA expires on" in reasons[0]
+    assert "the CA is valid from 2026-06-01 to" in reasons[0]
     assert renewed.ca.certificate != certificates.ca.certificate
     assert renewed.former_cas == (certificates.ca.certificate,)
     assert is_issuer_of(renewed.ca.certificate, renewed.pair.leaf)
