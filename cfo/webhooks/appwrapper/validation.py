@@ -50,6 +50,7 @@ from cfo.api.raycluster.spec_warnings import request_warnings
 from cfo.api.reading import MAX_SPEC_VALUES, elements, has_more_values_than, mapping
 from cfo.api.reserved_hosts import generated_host_errors, reserved_host_errors
 from cfo.runtime import GVK, FieldError, Object, gvk_of, labels_of, name_of
+from cfo.runtime.objects import is_dns_label
 from cfo.runtime.objects.field import (
     MAX_ERRORS,
     OMIT,
@@ -109,6 +110,7 @@ _POD_SET_FIELDS: Final = ("replicas", "path", "annotations")
 MAX_LABEL_VALUE: Final = 63
 _MAX_NAME: Final = 253
 
+_NAME: Final = Path("metadata", "name")
 _LABELS: Final = Path("metadata", "labels")
 _INFOS: Final = "podSetInfos"
 """The field of a component with the changes to its pod templates that the admission by a queue requires."""
@@ -201,7 +203,9 @@ def create_errors(
     if declared > MAX_POD_SET_BYTES:
         return [invalid(COMPONENTS, OMIT, too_large(declared))]
     if len(name_of(appwrapper).encode()) > MAX_LABEL_VALUE:
-        errors.append(too_long(Path("metadata", "name"), name_of(appwrapper), MAX_LABEL_VALUE))
+        errors.append(too_long(_NAME, name_of(appwrapper), MAX_LABEL_VALUE))
+    elif _is_queued(appwrapper):
+        errors += _queue_name_errors(appwrapper)
     pod_sets = 0
     names: set[tuple[str, str, str]] = set()
     for index, component in enumerate(_components(appwrapper)):
@@ -343,6 +347,7 @@ def _info_changes(
 
 def _first_queue_errors(appwrapper: Object) -> Iterator[FieldError]:
     """Yield the errors in an AppWrapper that was created without a queue, and gets one."""
+    yield from _queue_name_errors(appwrapper)
     for index, component in enumerate(_components(appwrapper)):
         path = COMPONENTS.index(index)
         if _malformed(component, path):
@@ -487,6 +492,18 @@ def _pod_set_errors(component: Mapping[str, Any], path: Path) -> tuple[int, list
 
 def _is_queued(appwrapper: Object) -> bool:
     return bool(labels_of(appwrapper).get(QUEUE_NAME_LABEL))
+
+
+def _queue_name_errors(appwrapper: Object) -> list[FieldError]:
+    """Return an error if a Workload cannot have pod sets with the name of ``appwrapper`` and a number, as in Kueue."""
+    name = name_of(appwrapper)
+    if not name or is_dns_label(f"{name}-0"):
+        return []
+    message = (
+        "with a queue, must be a DNS label of at most 61 characters, without dots, because the pod sets of its "
+        f"Workload are named {name}-0 and so on"
+    )
+    return [invalid(_NAME, name, message)]
 
 
 def _queue_errors(component: Mapping[str, Any], path: Path) -> Iterator[FieldError]:

@@ -83,6 +83,30 @@ def test_name_must_be_a_valid_label_value(length: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "is_refused"),
+    [
+        ("a" * 61, False),
+        ("1abc", False),
+        ("", False),
+        ("a" * 62, True),
+        ("a" * 63, True),
+        ("my.job-1", True),
+    ],
+)
+def test_name_must_fit_the_pod_sets_of_a_workload(name: str, is_refused: bool) -> None:
+    unqueued = wrapper(POD, name=name)
+    queued = copy.deepcopy(unqueued)
+    queued["metadata"]["labels"] = {QUEUE_NAME_LABEL: "q"}
+    message = f"because the pod sets of its Workload are named {name}-0"
+    assert errors(unqueued) == []
+    for obj in (unqueued, queued):
+        obj["spec"]["suspend"] = True
+    for found in (errors(queued), list(map(str, update_errors(unqueued, queued)))):
+        assert [message in error for error in found] == [True] * is_refused
+    assert update_errors(queued, queued) == []
+
+
+@pytest.mark.parametrize(
     ("broken", "expected"),
     [
         (None, ["template: Invalid value: must be of type object"]),
