@@ -1,4 +1,4 @@
-# Targets for tests beyond `make test`; the GitHub workflows run them.
+# The parts of `make test`, and tests beyond it, which the GitHub workflows run.
 .PHONY: test-cfo test-envtest test-envtest-musl test-handlers test-programs test-tools test-install test-releases sweeps soak soak-programs faults chaos \
 	test-browser test-upgrade test-sdk test-sdk-dev test-clients test-kopf-examples conformance differential
 

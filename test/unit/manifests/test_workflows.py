@@ -353,12 +353,12 @@ def test_all_distributions_are_tested_and_those_with_failures_are_named(
     codes = [f"{folders[name]}) exit 1;;" for name in failing]
     python.write_text(f'#!/bin/sh\necho "$PWD" >>{log}\ncase $PWD in {" ".join(codes)} esac\n')
     python.chmod(0o755)
-    venv = tmp_path / "venv"
-    arguments = ["make", "-s", "test", f"VENV={venv}", f"--old-file={venv}/.installed"]
+    (tmp_path / "venv" / ".installed").touch()
+    arguments = ["make", "-s", "test", f"VENV={tmp_path / 'venv'}"]
     done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
     assert log.read_text().splitlines() == list(map(str, folders.values()))
     assert (done.returncode != 0) is bool(failing), done.stderr
-    assert done.stdout == (f"Tests failed: {' '.join(failing)}\n" if failing else "")
+    assert re.findall(r": test-(\w+)\] Error 1$", done.stderr, re.MULTILINE) == failing
 
 
 @pytest.mark.parametrize(
