@@ -42,7 +42,7 @@ from test.support.raycluster_environment import (
     RAY_CLUSTER_CRD,
     kuberay_config,
 )
-from test.support.raycluster_recordings import CONFIGURATIONS, recorded_crds
+from test.support.raycluster_recordings import TESTED_CONFIGURATIONS, recorded_crds
 from test.support.recordings import RAYCLUSTER_RECORDINGS, load_raycluster
 from test.support.sweeps import sampled
 
@@ -216,10 +216,10 @@ class APIServerReplay(AdmissionReplay):
     not RAYCLUSTER_RECORDINGS.is_dir(), reason="no recordings next to the repository"
 )
 @pytest.mark.sweep
-@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+@pytest.mark.parametrize("configuration", TESTED_CONFIGURATIONS)
 async def test_recorded_admissions_are_reproduced(configuration: str) -> None:
     every = sorted(path.stem for path in (RAYCLUSTER_RECORDINGS / configuration).glob("*.yaml"))
-    cases = sampled(every, CONFIGURATIONS.index(configuration))
+    cases = sampled(every, TESTED_CONFIGURATIONS.index(configuration))
     config = load_raycluster(f"{configuration}/{cases[0]}")["config"]
     compared = 0
     async with admission(

@@ -41,7 +41,7 @@ from test.support.raycluster_environment import (
     start_environment,
 )
 from test.support.raycluster_recordings import (
-    CONFIGURATIONS,
+    TESTED_CONFIGURATIONS,
     comparable_part,
     managed_fields,
     recorded_crds,
@@ -332,12 +332,12 @@ LAST_SCENARIO = "kuberay-namespace-a"
 
 @_needs_recordings
 @pytest.mark.sweep
-@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+@pytest.mark.parametrize("configuration", TESTED_CONFIGURATIONS)
 async def test_recorded_scenarios_end_in_the_recorded_state(configuration: str) -> None:
-    """Each run tries a scenario that all eight configurations have in at least two of them."""
+    """Each run tries a scenario that all configurations have in at least one of them."""
     every = sorted(path.stem for path in (RAYCLUSTER_RECORDINGS / configuration).glob("*.yaml"))
     cases = sorted(
-        sampled(every, CONFIGURATIONS.index(configuration)),
+        sampled(every, TESTED_CONFIGURATIONS.index(configuration)),
         key=lambda case: case == LAST_SCENARIO,
     )
     settings = load_raycluster(f"{configuration}/{cases[0]}")["config"]

@@ -61,8 +61,8 @@ from test.support.raycluster_environment import (
     start_environment,
 )
 from test.support.raycluster_recordings import (
-    CONFIGURATIONS,
     PARTLY_RECONCILED,
+    TESTED_CONFIGURATIONS,
     comparable_part,
     managed_fields,
     recorded_crds,
@@ -106,7 +106,7 @@ async def finalize(env: Environment, key: NamespacedName, binding: str) -> None:
 
 @needs_recordings
 @pytest.mark.sweep
-@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+@pytest.mark.parametrize("configuration", TESTED_CONFIGURATIONS)
 async def test_go_operator_adopts_objects_of_this_operator(configuration: str) -> None:
     settings: dict[str, Any] = load_raycluster(f"{configuration}/kuberay-sample")["config"]
     openshift: bool = settings["openshift"]

@@ -26,7 +26,11 @@ from test.support.raycluster_environment import (
     run_controllers,
     start_environment,
 )
-from test.support.raycluster_recordings import CONFIGURATIONS, PARTLY_RECONCILED, recorded_crds
+from test.support.raycluster_recordings import (
+    PARTLY_RECONCILED,
+    TESTED_CONFIGURATIONS,
+    recorded_crds,
+)
 from test.support.recordings import RAYCLUSTER_RECORDINGS, load_raycluster
 from test.support.sweeps import sampled
 
@@ -85,7 +89,7 @@ def count_audit_events(env: Environment) -> int:
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+@pytest.mark.parametrize("configuration", TESTED_CONFIGURATIONS)
 async def test_objects_of_go_operator_are_adopted(configuration: str) -> None:
     scenarios = recorded_scenarios(configuration)
     assert len(scenarios) > 25

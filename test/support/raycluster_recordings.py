@@ -8,6 +8,7 @@ from typing import Any
 from cfo.api.raycluster.certificates import RENEWAL_ANNOTATION
 from cfo.runtime.objects.unstructured import Object, annotations_of
 from test.support.recordings import load_crd
+from test.support.sweeps import ALL
 
 CONFIGURATIONS = [
     f"{platform}-{oauth}-{mtls}"
@@ -15,6 +16,10 @@ CONFIGURATIONS = [
     for oauth in ("oauth", "plain")
     for mtls in ("clear", "mtls")
 ]
+PAIRS = ["k8s-oauth-clear", "k8s-plain-mtls", "os-oauth-mtls", "os-plain-clear"]
+"""The four configurations that together have each pair of two settings, and the one of OpenShift with all of them."""
+TESTED_CONFIGURATIONS = CONFIGURATIONS if ALL else PAIRS
+"""The configurations that this run tries: all in a run with all cases, otherwise the pairs."""
 
 
 def recorded_crds(*, openshift: bool) -> list[Object]:

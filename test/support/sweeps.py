@@ -15,7 +15,9 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-RUNS: Final = 1 if os.environ.get("CFO_SWEEPS") == "all" else 3
+ALL: Final = os.environ.get("CFO_SWEEPS") == "all"
+"""Whether this run tries all cases."""
+RUNS: Final = 1 if ALL else 3
 """The number of runs that together try all cases."""
 FIRST: Final = sys.version_info.minor % RUNS
 
