@@ -21,7 +21,7 @@ from cfo.api.flux.names import (
 from cfo.controllers.flux.fluxjob.kept_failures import MAX_KEPT
 from cfo.controllers.flux.fluxjob.reconciler import FluxJobReconciler
 from cfo.runtime.client import name_checks
-from cfo.runtime.objects.kinds import JOB, POD, PRIORITY_CLASS
+from cfo.runtime.objects.kinds import CONFIG_MAP, JOB, POD, PRIORITY_CLASS
 from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
@@ -114,11 +114,11 @@ async def test_jobs_of_three_namespaces_never_exceed_the_quota() -> None:
         for name in ("operator", *names):
             await env.create_namespace(name)
         jobs = [
-            await env.create(flux_job(f"job-{number:02}", names[number % 3])) for number in range(9)
+            await env.create(flux_job(f"job-{number:02}", names[number % 3])) for number in range(6)
         ]  # before the setup, and none is lost
         short = {"pod": pod_annotations(phase="Succeeded", finish_after="0.2")}
         setup = flux_setup(
-            namespace="operator", max_size=8, namespaceSelector={}, mini_cluster=short
+            namespace="operator", max_size=4, namespaceSelector={}, mini_cluster=short
         )
         async with run_flux_controllers(env):
             await env.create(setup)
@@ -127,7 +127,7 @@ async def test_jobs_of_three_namespaces_never_exceed_the_quota() -> None:
             async def have_finished(number: int) -> bool:
                 return sum(states[-1] == finished for states in observer.states.values()) >= number
 
-            for number in (3, 6, 9):
+            for number in (2, 4, 6):
                 await eventually(partial(have_finished, number), f"{number} finished jobs")
 
             async def is_free() -> bool:
@@ -139,7 +139,7 @@ async def test_jobs_of_three_namespaces_never_exceed_the_quota() -> None:
                 )
 
             await eventually(is_free, "all quota is free")
-    assert 2 < observer.most_pods <= 8
+    assert 2 < observer.most_pods <= 4
     created = {NamespacedName(job["metadata"]["namespace"], name_of(job)): job for job in jobs}
     order = sorted(created, key=lambda key: (created[key]["metadata"]["creationTimestamp"], key))
     assert observer.admissions == order
@@ -309,84 +309,78 @@ async def test_newer_setup_replaces_an_older_one_and_its_deletion_restores_it(
         await wait_for_state(env, JobState.FINISHED)
 
 
-def foreign_minicluster() -> Object:
-    """Return a MiniCluster with the name of the FluxJob, which another client creates."""
+def foreign_minicluster(name: str) -> Object:
+    """Return a MiniCluster with the name of a FluxJob, which another client creates."""
     container = {"image": "x", "command": "y"}
-    return {
-        "apiVersion": MINICLUSTER.api_version,
-        "kind": MINICLUSTER.kind,
-        "metadata": {"name": "job", "namespace": "ns"},
-        "spec": {"size": 1, "suspend": True, "containers": [container]},
-    }
+    spec = {"size": 1, "suspend": True, "containers": [container]}
+    return new_object(MINICLUSTER, name, "ns", spec=spec)
 
 
-@pytest.mark.parametrize("is_late", [False, True], ids=["first", "while its own is created"])
 async def test_job_holds_no_quota_while_another_minicluster_has_its_name(
-    env: FluxEnvironment, is_late: bool, monkeypatch: pytest.MonkeyPatch
+    env: FluxEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One exists before the FluxJob, another one is created while the operator creates its own."""
     create = FluxJobReconciler._create
 
     async def create_after_another(reconciler: FluxJobReconciler, *args: Any) -> None:
-        if is_late and await env.find(MINICLUSTER, "job") is None:
-            await env.create(foreign_minicluster())
+        if await env.find(MINICLUSTER, "late") is None:
+            await env.create(foreign_minicluster("late"))
         await create(reconciler, *args)
 
-    monkeypatch.setattr(FluxJobReconciler, "_create", create_after_another)
     async with run_flux_controllers(env):
         await env.create(flux_setup(max_size=4))
-        if not is_late:
-            await env.create(foreign_minicluster())
-        await env.create(flux_job())
-        await wait_for_reason(env, "NameTaken")
-        await env.wait_for_event(
-            "NameTaken", "MiniCluster job exists and does not belong to this FluxJob"
-        )
-        assert (await env.get(MINICLUSTER, "job"))["spec"]["size"] == 1
-        await wait_for_totals(env, 0, 0, 1)
+        await env.create(foreign_minicluster("early"))
+        await env.create(flux_job("early"))
+        await wait_for_reason(env, "NameTaken", "early")
+        monkeypatch.setattr(FluxJobReconciler, "_create", create_after_another)
+        await env.create(flux_job("late"))
+        await wait_for_reason(env, "NameTaken", "late")
+        for name in ("early", "late"):
+            await env.wait_for_event(
+                "NameTaken", f"MiniCluster {name} exists and does not belong to this FluxJob"
+            )
+            assert (await env.get(MINICLUSTER, name))["spec"]["size"] == 1
+        await wait_for_totals(env, 0, 0, 2)
         monkeypatch.setattr(FluxJobReconciler, "_create", create)
-        await env.delete(foreign_minicluster())
-        await wait_for_state(env, JobState.FINISHED)
+        for name in ("early", "late"):
+            await env.delete(foreign_minicluster(name))
+            await wait_for_state(env, JobState.FINISHED, name)
 
 
-def foreign_objects() -> list[Object]:
-    """Return objects of other owners whose names a MiniCluster ``job`` needs."""
-    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "job-entrypoint"}}
+def foreign_objects() -> dict[str, Object]:
+    """Return objects of other owners whose names MiniClusters need, by the names of the MiniClusters."""
     pod = {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}
-    batch_job = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "job"},
-        "spec": {"suspend": True, "template": {"spec": pod}},
+    batch_job = {"suspend": True, "template": {"spec": pod}}
+    return {
+        "first": new_object(CONFIG_MAP, "first-entrypoint", "ns"),
+        "second": new_object(JOB, "second", "ns", spec=batch_job),
     }
-    found: list[Object] = [config_map, batch_job]
-    for obj in found:
-        obj["metadata"]["namespace"] = "ns"
-    return found
 
 
-@pytest.mark.parametrize("foreign", foreign_objects(), ids=lambda obj: obj["kind"])
 async def test_job_holds_no_quota_while_an_object_of_its_minicluster_has_a_taken_name(
-    env: FluxEnvironment, foreign: Object, monkeypatch: pytest.MonkeyPatch
+    env: FluxEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(name_checks, "FIRST_NAME_CHECK_SECONDS", 600)
-    message = f"{foreign['kind']} {name_of(foreign)} already exists"
-    obstacle = await env.create(foreign)
     async with run_flux_controllers(env):
         await env.create(flux_setup(max_size=2))
-        await env.create(flux_job())
-        waiting = await wait_for_reason(env, "NameTaken")
-        assert message in condition(waiting, QUOTA_RESERVED)["message"]
-        await env.wait_for_event("NameTaken", message)
-        await wait_for_totals(env, 0, 0, 1)
+        waiting = {}
+        for name, foreign in foreign_objects().items():
+            await env.create(foreign)
+            await env.create(flux_job(name))
+            waiting[name] = await wait_for_reason(env, "NameTaken", name)
+            message = f"{foreign['kind']} {name_of(foreign)} already exists"
+            assert message in condition(waiting[name], QUOTA_RESERVED)["message"]
+            await env.wait_for_event("NameTaken", message)
+        await wait_for_totals(env, 0, 0, 2)
         await env.create(flux_job("other"))
         await wait_for_state(env, JobState.FINISHED, "other")
         await env.wait_until_idle()
-        assert (await env.get(FLUX_JOB, "job"))["status"] == waiting["status"]
-        await env.delete(obstacle)
-        await env.patch(
-            await env.get(MINICLUSTER, "job"), {"metadata": {"annotations": {"retry": "1"}}}
-        )
-        await wait_for_state(env, JobState.FINISHED)
+        for name, foreign in foreign_objects().items():
+            assert (await env.get(FLUX_JOB, name))["status"] == waiting[name]["status"]
+            await env.delete(foreign)
+            cluster = await env.get(MINICLUSTER, name)
+            await env.patch(cluster, {"metadata": {"annotations": {"retry": "1"}}})
+            await wait_for_state(env, JobState.FINISHED, name)
 
 
 async def test_object_that_the_api_server_refuses_is_reported_by_the_job(
@@ -550,47 +544,47 @@ async def test_failed_jobs_keep_their_objects_when_the_pods_of_another_are_repla
         assert await env.get(MINICLUSTER, "kept")
 
 
-@pytest.mark.parametrize(
-    ("denial", "template", "reason"),
-    [
-        pytest.param(DENIAL, {}, QUOTA_RESERVED, id="its MiniCluster is refused"),
-        pytest.param(
-            [],
-            {"pod": {"hostPID": True}, "shareProcessNamespace": True},
-            OBJECTS_READY,
-            id="its Job is refused",
-        ),
-    ],
-)
 async def test_failed_jobs_keep_their_objects_when_those_of_another_are_refused(
-    env: FluxEnvironment, denial: list[Object], template: Object, reason: str
+    env: FluxEnvironment,
 ) -> None:
+    """The API server refuses the MiniCluster of one job, and the Job of another one."""
+    invalid = {"pod": {"hostPID": True}, "shareProcessNamespace": True}
     async with run_flux_controllers(env):
         await env.create(flux_setup(mini_cluster=FAILING))
         await fail(env, "kept")
-        for obj in denial:
+        for obj in DENIAL:
             await env.create(obj)
-        await env.create(flux_job("refused", template=template))
-        await wait_for_job(
-            env, lambda obj: condition(obj, reason).get("status") == "False", reason, name="refused"
-        )
+        await env.create(flux_job("refused"))
+        await env.create(flux_job("invalid", template=invalid))
+        for name, kind in (("refused", QUOTA_RESERVED), ("invalid", OBJECTS_READY)):
+            await wait_for_job(
+                env,
+                lambda obj, kind=kind: condition(obj, kind).get("status") == "False",
+                kind,
+                name=name,
+            )
         await env.wait_until_idle()
         assert await env.get(MINICLUSTER, "kept")
 
 
-@pytest.mark.parametrize("resource", ["count/miniclusters.flux-framework.org", "count/jobs.batch"])
 async def test_failed_jobs_make_room_for_another_in_the_quota_of_the_namespace(
-    env: FluxEnvironment, resource: str
+    env: FluxEnvironment,
 ) -> None:
     async with run_flux_controllers(env):
         await env.create(flux_setup(mini_cluster=FAILING))
-        await fail(env, "kept")
-        hard = {resource: "1"}
-        quota = await env.create(new_object(RESOURCE_QUOTA, "one", "ns", spec={"hard": hard}))
-        counted = {**quota, "status": {"hard": hard, "used": hard}}
-        await env.client.update(counted, subresource="status")
-        await env.create(flux_job("other", size=1))
-        await env.wait_until_removed(MINICLUSTER, "kept")
+        for resource in ("count/miniclusters.flux-framework.org", "count/jobs.batch"):
+            await fail(env, "kept")
+            hard = {resource: "1"}
+            quota = await env.create(new_object(RESOURCE_QUOTA, "one", "ns", spec={"hard": hard}))
+            counted = {**quota, "status": {"hard": hard, "used": hard}}
+            await env.client.update(counted, subresource="status")
+            other = await env.create(flux_job("other", size=1))
+            await env.wait_until_removed(MINICLUSTER, "kept")
+            await env.delete(quota)
+            for job in (other, await env.get(FLUX_JOB, "kept")):
+                await env.delete(job)
+                await env.wait_until_removed(FLUX_JOB, name_of(job))
+            await env.wait_until_removed(MINICLUSTER, "other")
 
 
 async def test_job_without_command_stays_ready_and_runs_a_command_given_later(
@@ -740,12 +734,12 @@ async def test_deletion_at_any_moment_leaves_nothing(env: FluxEnvironment) -> No
 async def test_restart_writes_nothing(env: FluxEnvironment) -> None:
     async with run_flux_controllers(env):
         await env.create(flux_setup(max_size=4, mini_cluster=RUNNING))
-        for number in range(6):
+        for number in range(4):
             await env.create(flux_job(f"job-{number}"))
-        for number in range(6):
+        for number in range(4):
             expected = JobState.RUNNING if number < 2 else JobState.WAITING
             await wait_for_state(env, expected, f"job-{number}")
-        await wait_for_totals(env, 4, 2, 4)
+        await wait_for_totals(env, 4, 2, 2)
         await env.wait_until_idle()
     before = {name_of(item): item for item in await env.client.list(FLUX_JOB, namespace="ns")}
     async with run_flux_controllers(env):

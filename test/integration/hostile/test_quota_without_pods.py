@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from cfo.runtime.objects.unstructured import (
     NamespacedName,
     Object,
     key_of,
+    name_of,
     new_object,
     owner_reference,
 )
@@ -47,7 +49,6 @@ SETUP = flux_setup(
     namespaceSelector={},
     mini_cluster={"pod": pod_annotations(phase="Running")},
 )
-ATTACKER = NamespacedName("", "attacker")
 
 
 @pytest.fixture
@@ -65,9 +66,16 @@ WAITING = {
 }
 
 
-def resource_quota(**hard: str) -> Object:
-    """Return a ResourceQuota for the attacker's namespace."""
-    return new_object(RESOURCE_QUOTA, "quota", "attacker", spec={"hard": hard})
+def resource_quota(namespace: str = "attacker", **hard: str) -> Object:
+    """Return a ResourceQuota for a namespace of the attacker."""
+    return new_object(RESOURCE_QUOTA, "quota", namespace, spec={"hard": hard})
+
+
+async def replace_setup(env: FluxEnvironment, **spec: Any) -> None:
+    """Create another FluxSetup for all namespaces, and delete the first one."""
+    spec = {"max_size": 20, **spec}
+    await env.create(flux_setup("other", "operator", namespaceSelector={}, **spec))
+    await env.client.delete(FLUX_SETUP, NamespacedName("operator", "setup"))
 
 
 async def wait_for_quota(env: FluxEnvironment, name: str, namespace: str, *reasons: str) -> Object:
@@ -88,55 +96,61 @@ async def pass_timeout(env: FluxEnvironment, clock: SteppedClock) -> None:
         clock.step(seconds)
 
 
-@pytest.mark.parametrize(
-    ("hard", "labels"),
-    [
-        pytest.param({"count/jobs.batch": "0"}, {}, id="no Job"),
-        pytest.param({"count/configmaps": "0"}, {}, id="no ConfigMap"),
-        pytest.param({"pods": "0"}, {}, id="no pod"),
-        pytest.param({"pods": "1"}, {}, id="one pod of four"),
-        pytest.param({}, {"pod-security.kubernetes.io/enforce": "restricted"}, id="Pod Security"),
-    ],
-)
-async def test_jobs_that_can_have_no_pods_let_those_of_others_pass(
-    env: FluxEnvironment, hard: dict[str, str], labels: dict[str, str]
-) -> None:
+POD_SECURITY = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+LIMITS = {
+    "no-job": {"count/jobs.batch": "0"},
+    "no-config-map": {"count/configmaps": "0"},
+    "no-pod": {"pods": "0"},
+    "one-pod-of-two": {"pods": "1"},
+}
+"""Limits of ResourceQuotas by the namespace that has them."""
+STRICT_NAMESPACES = (*LIMITS, "pod-security")
+
+
+async def test_jobs_that_can_have_no_pods_let_those_of_others_pass(env: FluxEnvironment) -> None:
     clock = SteppedClock()
-    await env.create(resource_quota(**hard))
-    await env.client.patch(NAMESPACE, ATTACKER, {"metadata": {"labels": labels}})
+    for namespace in STRICT_NAMESPACES:
+        await env.create_namespace(namespace)
+    for namespace, hard in LIMITS.items():
+        await env.create(resource_quota(namespace, **hard))
+    await env.client.patch(NAMESPACE, NamespacedName("", "pod-security"), POD_SECURITY)
+    one_cpu = {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}
+    cpus = str(2 * len(STRICT_NAMESPACES))
+    all_cpus = {"limits": {"cpu": cpus}, "requests": {"cpu": cpus}}
+    running = {"pod": pod_annotations(phase="Running")}
+    await replace_setup(env, resources={"cpu": cpus}, mini_cluster=running)
     async with run_flux_controllers(env, clock=clock):
-        for number in range(3):
-            await env.create(flux_job(f"stuck-{number}", "attacker", size=4))
-        await wait_for_quota(env, "stuck-0", "attacker", "Admitted")
-        await env.create(flux_job("first", "victim", size=4))
+        for namespace in STRICT_NAMESPACES:
+            await env.create(flux_job("stuck", namespace, size=2, resources=one_cpu))
+            await wait_for_quota(env, "stuck", namespace, "Admitted")
+        await env.create(flux_job("next", "no-pod", size=1, resources=all_cpus))
+        await env.create(flux_job("first", "victim", size=1, resources=all_cpus))
         await wait_for_quota(env, "first", "victim", "InsufficientQuota")
         await pass_timeout(env, clock)
         await wait_for_quota(env, "first", "victim", "Admitted")
-        stuck = await wait_for_quota(env, "stuck-0", "attacker", "StartTimeout")
-        assert condition(stuck, EVICTED)["status"] == "True"
-        await env.wait_for_event("StartTimeout", "could not start in time", namespace="attacker")
-        await env.create(flux_job("second", "victim", size=4))
+        for namespace in STRICT_NAMESPACES:
+            stuck = await wait_for_quota(env, "stuck", namespace, "StartTimeout")
+            assert condition(stuck, EVICTED)["status"] == "True"
+            await env.wait_for_event("StartTimeout", "could not start in time", namespace=namespace)
+        await env.create(flux_job("second", "victim", size=1, resources=all_cpus))
         await wait_for_quota(env, "second", "victim", "InsufficientQuota")
         await env.client.delete(FLUX_JOB, NamespacedName("victim", "first"))
         await wait_for_quota(env, "second", "victim", "Admitted")
-        for number in (1, 2):
-            await wait_for_quota(env, f"stuck-{number}", "attacker", "InsufficientQuota")
+        await wait_for_quota(env, "next", "no-pod", "InsufficientQuota")
 
 
-@pytest.mark.parametrize(
-    ("status", "message"),
-    [
-        pytest.param({"containerStatuses": [WAITING]}, "ImagePullBackOff: Pod ", id="no image"),
-        pytest.param({}, "4 pods have not started", id="containers are not created"),
-    ],
-)
 async def test_jobs_with_pods_that_never_start_let_those_of_others_pass(
-    env: FluxEnvironment, status: Object, message: str
+    env: FluxEnvironment,
 ) -> None:
     clock = SteppedClock()
     pending = {"pod": pod_annotations(phase="Pending"), "containers": [{"command": "sleep"}]}
+    messages = {
+        "no-image": "ImagePullBackOff: Pod ",
+        "no-container": "2 pods have not started",
+    }
     async with run_flux_controllers(env, clock=clock, warmupGracePeriod="20m"):
-        await env.create(flux_job("stuck", "attacker", size=4, template=pending))
+        for name in messages:
+            await env.create(flux_job(name, "attacker", size=2, template=pending))
 
         async def pods_exist() -> list[Object]:
             pods = await env.pods("attacker")
@@ -144,19 +158,23 @@ async def test_jobs_with_pods_that_never_start_let_those_of_others_pass(
             return pods
 
         for pod in await eventually(pods_exist, "the pods exist"):
-            await env.client.patch_object(pod, {"status": status}, subresource="status")
+            if name_of(pod).startswith("no-image"):
+                status = {"containerStatuses": [WAITING]}
+                await env.client.patch_object(pod, {"status": status}, subresource="status")
         await env.create(flux_job("first", "victim", size=4))
         await wait_for_quota(env, "first", "victim", "InsufficientQuota")
         for seconds in (31, 600):
             await env.wait_until_idle()
             clock.step(seconds)
         await env.wait_until_idle()
-        await wait_for_quota(env, "stuck", "attacker", "Admitted")
+        for name in messages:
+            await wait_for_quota(env, name, "attacker", "Admitted")
         clock.step(600)
         await wait_for_quota(env, "first", "victim", "Admitted")
-        stuck = await wait_for_quota(env, "stuck", "attacker", "StartTimeout")
-        assert message in condition(stuck, QUOTA_RESERVED)["message"]
-        await env.wait_for_event("StartTimeout", message, namespace="attacker")
+        for name, message in messages.items():
+            stuck = await wait_for_quota(env, name, "attacker", "StartTimeout")
+            assert message in condition(stuck, QUOTA_RESERVED)["message"]
+            await env.wait_for_event("StartTimeout", message, namespace="attacker")
 
 
 async def test_running_job_without_pods_releases_its_quota(env: FluxEnvironment) -> None:
@@ -217,8 +235,7 @@ def decoy(name: str, job: Object, index: int) -> Object:
 
 async def test_pods_that_serve_one_job_after_the_other_keep_no_quota(env: FluxEnvironment) -> None:
     clock = SteppedClock()
-    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    await env.client.patch(NAMESPACE, ATTACKER, {"metadata": {"labels": labels}})
+    await env.client.patch(NAMESPACE, NamespacedName("", "attacker"), POD_SECURITY)
 
     async def pods_ready_is(job: str, *reasons: str) -> Object:
         return await env.wait_for(
@@ -231,9 +248,9 @@ async def test_pods_that_serve_one_job_after_the_other_keep_no_quota(env: FluxEn
 
     async with run_flux_controllers(env, clock=clock):
         for job in ("one", "two"):
-            await env.create(flux_job(job, "attacker", size=2))
+            await env.create(flux_job(job, "attacker", size=1))
             await wait_for_quota(env, job, "attacker", "Admitted")
-        await env.create(flux_job("first", "victim", size=2))
+        await env.create(flux_job("first", "victim", size=4))
         await wait_for_quota(env, "first", "victim", "InsufficientQuota")
         await env.wait_until_idle()
         clock.step(31)
@@ -241,14 +258,11 @@ async def test_pods_that_serve_one_job_after_the_other_keep_no_quota(env: FluxEn
             for job in ("one", "two"):
                 await pods_ready_is(job, "PodsMissing")
                 owner = await env.get(JOB, job, "attacker")
-                for number in range(2):
-                    pod = await env.create(decoy(f"decoy-{number}-{turn}", owner, number))
-                    status = {"containerStatuses": [WAITING]}
-                    await env.client.patch_object(pod, {"status": status}, subresource="status")
+                pod = await env.create(decoy(f"decoy-{turn}", owner, 0))
+                status = {"containerStatuses": [WAITING]}
+                await env.client.patch_object(pod, {"status": status}, subresource="status")
                 await pods_ready_is(job, "ImagePullBackOff")
-                for number in range(2):
-                    name = NamespacedName("attacker", f"decoy-{number}-{turn}")
-                    await env.client.delete(POD, name, grace_period_seconds=0)
+                await env.client.delete(POD, key_of(pod), grace_period_seconds=0)
                 await pods_ready_is(job, "PodsMissing")
             await env.wait_until_idle()
             clock.step(120)
@@ -262,118 +276,122 @@ async def test_pods_that_serve_one_job_after_the_other_keep_no_quota(env: FluxEn
 GPU = "example.com/gpu"
 
 
-def small_pod(index: int, metadata: Object, requests: Object | None = None) -> Object:
+def small_pod(
+    name: str, metadata: Object, requests: Object | None = None, namespace: str = "attacker"
+) -> Object:
     """Return a pod of the attacker without GPUs that runs; it requests nothing by default."""
     resources = {"requests": requests or {}}
     container = {"name": "main", "image": "example.com/any", "resources": resources}
-    pod = new_object(POD, f"small-{index}", "attacker", spec={"containers": [container]})
+    pod = new_object(POD, name, namespace, spec={"containers": [container]})
     annotations = pod_annotations(phase="Running")["annotations"]
     pod["metadata"] |= metadata
     pod["metadata"]["annotations"] = {**metadata.get("annotations", {}), **annotations}
     return pod
 
 
-@pytest.mark.parametrize("owner", ["", "MiniCluster", "Job"])
 async def test_small_pods_with_the_label_keep_no_quota_for_pods_that_do_not_exist(
-    env: FluxEnvironment, owner: str
+    env: FluxEnvironment,
 ) -> None:
     clock = SteppedClock()
     gpus = {"limits": {GPU: "16"}, "requests": {GPU: "16"}}
-    await env.create(
-        flux_setup(
-            "with-gpus", "operator", max_size=20, namespaceSelector={}, resources={GPU: "32"}
-        )
-    )
-    await env.client.delete(FLUX_SETUP, NamespacedName("operator", "setup"))
+    all_gpus = {"limits": {GPU: "96"}, "requests": {GPU: "96"}}
+    await replace_setup(env, resources={GPU: "96"})
     await env.create(resource_quota(**{f"requests.{GPU}": "8"}))
+    owners = ("none", "minicluster", "job")
     async with run_flux_controllers(env, clock=clock):
-        await env.create(flux_job("stuck", "attacker", size=2, resources=gpus))
-        await wait_for_quota(env, "stuck", "attacker", "Admitted")
-        job = await env.wait_for(
-            lambda obj: bool((obj.get("status") or {}).get("startTime")),
-            "the Job has started",
-            name="stuck",
-            namespace="attacker",
-            gvk=JOB,
-        )
-        cluster = await env.get(MINICLUSTER, "stuck", "attacker")
-        label: Object = {"labels": {MINICLUSTER_LABEL: "stuck"}}
-        owned: Object = {**label, "ownerReferences": [owner_reference(cluster, controller=True)]}
+        for name in owners:
+            await env.create(flux_job(name, "attacker", size=2, resources=gpus))
         edit_pods = Rule("", "pods", ("create",))
         async with start_tenant_client(env, edit_pods, namespace="attacker") as tenant:
-            for index in range(2):
-                metadata = {"": label, "MiniCluster": owned, "Job": as_pod_of(job, index)}[owner]
-                await tenant.create(small_pod(index, metadata))
-        await env.create(flux_job("first", "victim", size=1, resources=gpus))
+            for name in owners:
+                await wait_for_quota(env, name, "attacker", "Admitted")
+                job = await env.wait_for(
+                    lambda obj: bool((obj.get("status") or {}).get("startTime")),
+                    "the Job has started",
+                    name=name,
+                    namespace="attacker",
+                    gvk=JOB,
+                )
+                cluster = await env.get(MINICLUSTER, name, "attacker")
+                label: Object = {"labels": {MINICLUSTER_LABEL: name}}
+                owner = {"ownerReferences": [owner_reference(cluster, controller=True)]}
+                for index in range(2):
+                    metadata = {
+                        "none": label,
+                        "minicluster": {**label, **owner},
+                        "job": as_pod_of(job, index),
+                    }
+                    await tenant.create(small_pod(f"{name}-{index}", metadata[name]))
+        await env.create(flux_job("first", "victim", size=1, resources=all_gpus))
         await wait_for_quota(env, "first", "victim", "InsufficientQuota")
         await pass_timeout(env, clock)
         await wait_for_quota(env, "first", "victim", "Admitted")
-        stuck = await env.get(FLUX_JOB, "stuck", "attacker")
-        assert condition(stuck, EVICTED)["reason"] == "StartTimeout"
+        for name in owners:
+            stuck = await env.get(FLUX_JOB, name, "attacker")
+            assert condition(stuck, EVICTED)["reason"] == "StartTimeout", name
 
 
-@pytest.mark.parametrize("own", [0, 1])
-async def test_small_pods_that_are_ready_keep_no_quota_for_brokers(
-    env: FluxEnvironment, own: int
-) -> None:
-    """Their Job reports them as ready, and so its MiniCluster runs."""
+async def test_small_pods_that_are_ready_keep_no_quota_for_brokers(env: FluxEnvironment) -> None:
+    """Their Job reports them as ready, and so its MiniCluster runs; it has none or one of its own two pods."""
     clock = SteppedClock()
     cpus = {"limits": {"cpu": "8"}, "requests": {"cpu": "8"}}
-    small = {"cpu": "1m", "memory": "1Mi"}
+    all_cpus = {"limits": {"cpu": "32"}, "requests": {"cpu": "32"}}
     view = {"container": {"resources": {"requests": {"cpu": "1"}}}}
-    await env.create(
-        flux_setup(
-            "with-cpus",
-            "operator",
-            max_size=20,
-            namespaceSelector={},
-            resources={"cpu": "16"},
-            mini_cluster={"pod": pod_annotations(phase="Running"), "flux": view},
-        )
-    )
-    await env.client.delete(FLUX_SETUP, NamespacedName("operator", "setup"))
-    await env.create(resource_quota(**{"requests.cpu": f"{8 * own + 1}"}))
+    running = {"pod": pod_annotations(phase="Running"), "flux": view}
+    await replace_setup(env, resources={"cpu": "32"}, mini_cluster=running)
+    own_pods = {"none": 0, "one": 1}
+    for namespace, own in own_pods.items():
+        await env.create_namespace(namespace)
+        await env.create(resource_quota(namespace, **{"requests.cpu": f"{8 * own + 1}"}))
     async with run_flux_controllers(env, clock=clock):
-        await env.create(flux_job("stuck", "attacker", size=2, resources=cpus))
-        await wait_for_quota(env, "stuck", "attacker", "Admitted")
-
-        def has_own_pods(job: Object) -> bool:
-            status = job.get("status") or {}
-            return "startTime" in status and (status.get("active") or 0) == own
-
-        job = await env.wait_for(
-            has_own_pods,
-            "the Job has the pods that the ResourceQuota permits",
-            name="stuck",
-            namespace="attacker",
-            gvk=JOB,
-        )
-        edit_pods = Rule("", "pods", ("create",))
-        taken = [
-            pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]
-            for pod in await env.pods("attacker")
-        ]
-        indexes = [index for index in range(2) if str(index) not in taken]
-        async with start_tenant_client(env, edit_pods, namespace="attacker") as tenant:
-            for index in indexes:
-                metadata = as_pod_of(job, index)
-                metadata["finalizers"] = ["batch.kubernetes.io/job-tracking"]
-                await tenant.create(small_pod(index, metadata, small))
-        await env.wait_for(
-            lambda obj: condition(obj, "JobRunning").get("status") == "True",
-            "the brokers are ready",
-            name="stuck",
-            namespace="attacker",
-            gvk=MINICLUSTER,
-        )
-        await env.create(flux_job("first", "victim", size=1, resources=cpus))
+        for namespace, own in own_pods.items():
+            await env.create(flux_job("stuck", namespace, size=2, resources=cpus))
+            await wait_for_quota(env, "stuck", namespace, "Admitted")
+            await add_small_pods(env, namespace, own)
+        await env.create(flux_job("first", "victim", size=1, resources=all_cpus))
         await wait_for_quota(env, "first", "victim", "InsufficientQuota")
         await pass_timeout(env, clock)
         await wait_for_quota(env, "first", "victim", "Admitted")
-        stuck = await env.get(FLUX_JOB, "stuck", "attacker")
-        evicted = condition(stuck, EVICTED)
-        assert evicted["reason"] == "StartTimeout"
-        assert f"{2 - own} pods do not count" in evicted["message"]
+        for namespace, own in own_pods.items():
+            stuck = await env.get(FLUX_JOB, "stuck", namespace)
+            evicted = condition(stuck, EVICTED)
+            assert evicted["reason"] == "StartTimeout"
+            assert f"{2 - own} pods do not count" in evicted["message"]
+
+
+async def add_small_pods(env: FluxEnvironment, namespace: str, own: int) -> None:
+    """Wait until a job has so many pods of its own, and create small ready pods in place of the others."""
+
+    def has_own_pods(job: Object) -> bool:
+        status = job.get("status") or {}
+        return "startTime" in status and (status.get("active") or 0) == own
+
+    job = await env.wait_for(
+        has_own_pods,
+        "the Job has the pods that the ResourceQuota permits",
+        name="stuck",
+        namespace=namespace,
+        gvk=JOB,
+    )
+    taken = [
+        pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]
+        for pod in await env.pods(namespace)
+    ]
+    edit_pods = Rule("", "pods", ("create",))
+    async with start_tenant_client(env, edit_pods, namespace=namespace) as tenant:
+        for index in range(2):
+            if str(index) not in taken:
+                metadata = as_pod_of(job, index)
+                metadata["finalizers"] = ["batch.kubernetes.io/job-tracking"]
+                small = {"cpu": "1m", "memory": "1Mi"}
+                await tenant.create(small_pod(f"small-{index}", metadata, small, namespace))
+    await env.wait_for(
+        lambda obj: condition(obj, "JobRunning").get("status") == "True",
+        "the brokers are ready",
+        name="stuck",
+        namespace=namespace,
+        gvk=MINICLUSTER,
+    )
 
 
 async def test_small_pod_in_place_of_the_lead_broker_keeps_no_quota_after_the_command(
@@ -382,17 +400,8 @@ async def test_small_pod_in_place_of_the_lead_broker_keeps_no_quota_after_the_co
     """The exit code outlives the pod, and the Job does not end while its pod with index 0 runs."""
     clock = SteppedClock()
     cpus = {"limits": {"cpu": "8"}, "requests": {"cpu": "8"}}
-    await env.create(
-        flux_setup(
-            "with-cpus",
-            "operator",
-            max_size=20,
-            namespaceSelector={},
-            resources={"cpu": "16"},
-            mini_cluster={"pod": pod_annotations(phase="Running")},
-        )
-    )
-    await env.client.delete(FLUX_SETUP, NamespacedName("operator", "setup"))
+    running = {"pod": pod_annotations(phase="Running")}
+    await replace_setup(env, resources={"cpu": "16"}, mini_cluster=running)
     async with run_flux_controllers(env, clock=clock):
         await env.create(flux_job("done", "attacker", size=2, resources=cpus))
         await env.wait_for(
@@ -422,7 +431,7 @@ async def test_small_pod_in_place_of_the_lead_broker_keeps_no_quota_after_the_co
                 await tenant.delete(POD, key_of(pod), grace_period_seconds=0)
             metadata = as_pod_of(job, 0)
             metadata["finalizers"] = ["batch.kubernetes.io/job-tracking"]
-            await tenant.create(small_pod(0, metadata, {"cpu": "1m", "memory": "1Mi"}))
+            await tenant.create(small_pod("small-0", metadata, {"cpu": "1m", "memory": "1Mi"}))
         await env.create(flux_job("first", "victim", size=1, resources=cpus))
         await wait_for_quota(env, "first", "victim", "InsufficientQuota")
         await pass_timeout(env, clock)
@@ -461,23 +470,18 @@ GPUS = {"limits": {GPU: "1000"}, "requests": {GPU: "1000"}}
 LITTLE = {"requests": {"cpu": "10m", "memory": "16Mi"}}
 
 
-async def start_job_with_service(env: FluxEnvironment, resources: Object) -> None:
-    """Create a job of one small broker whose service pod requests 1,000 GPUs, all that the FluxSetup has."""
-    await env.create(
-        flux_setup(
-            "with-gpus",
-            "operator",
-            max_size=20,
-            namespaceSelector={},
-            resources={GPU: "1000"},
-            mini_cluster={"pod": pod_annotations(phase="Running")},
-        )
+async def start_jobs_with_service(env: FluxEnvironment, resources: Object, *names: str) -> None:
+    """Create jobs of one small broker whose service pods request 1,000 GPUs each, all that the FluxSetup has."""
+    await replace_setup(
+        env,
+        resources={GPU: str(1000 * len(names))},
+        mini_cluster={"pod": pod_annotations(phase="Running")},
     )
-    await env.client.delete(FLUX_SETUP, NamespacedName("operator", "setup"))
     services = [{"name": "web", "image": "example.com/any", "resources": resources}]
-    job = flux_job("stuck", "attacker", size=1, resources=LITTLE, template={"services": services})
-    await env.create(job)
-    await wait_for_quota(env, "stuck", "attacker", "Admitted")
+    for name in names:
+        job = flux_job(name, "attacker", size=1, resources=LITTLE, template={"services": services})
+        await env.create(job)
+        await wait_for_quota(env, name, "attacker", "Admitted")
 
 
 async def victim_waits(env: FluxEnvironment) -> None:
@@ -491,7 +495,7 @@ async def test_refused_service_pod_keeps_no_quota(env: FluxEnvironment) -> None:
     clock = SteppedClock()
     await env.create(resource_quota(**{f"requests.{GPU}": "8"}))
     async with run_flux_controllers(env, clock=clock):
-        await start_job_with_service(env, GPUS)
+        await start_jobs_with_service(env, GPUS, "stuck")
         await env.wait_for(
             lambda obj: condition(obj, "JobRunning").get("status") == "True",
             "the broker is ready",
@@ -519,57 +523,59 @@ async def test_refused_service_pod_keeps_no_quota(env: FluxEnvironment) -> None:
         await env.wait_for_event("StartTimeout", "The service pod", namespace="attacker")
 
 
-@pytest.mark.parametrize("attack", ["ended", "deleted", "replaced"])
 async def test_service_pod_that_ran_keeps_no_quota_for_gpus_that_only_it_requested(
-    env: FluxEnvironment, attack: str
+    env: FluxEnvironment,
 ) -> None:
+    """Service pods of three jobs: one has ended, one is deleted, and one is replaced by another pod."""
     clock = SteppedClock()
-    async with run_flux_controllers(env, clock=clock):
-        await start_job_with_service(env, GPUS)
-        await env.wait_for(
-            lambda obj: condition(obj, PODS_READY).get("reason") == BROKERS_READY,
-            "the broker is ready, and the service pod exists",
-            name="stuck",
-            namespace="attacker",
-            gvk=FLUX_JOB,
-        )
-        key = NamespacedName("attacker", "stuck-services")
-        cluster = await env.get(MINICLUSTER, "stuck", "attacker")
-        pod = await env.get(POD, "stuck-services", "attacker")
-        if attack == "ended":
-            await env.client.patch_object(
-                pod, {"status": {"phase": "Succeeded"}}, subresource="status"
+    names = ("ended", "deleted", "replaced")
+    # The objects of a Job that has started are not created from a spec that was changed then.
+    changed = [{"name": "web", "image": "example.com/other", "resources": GPUS}]
+    rules = (
+        Rule("", "pods", ("create", "delete")),
+        Rule("flux-framework.org", "miniclusters", ("get", "patch")),
+    )
+    async with (
+        run_flux_controllers(env, clock=clock),
+        start_tenant_client(env, *rules, namespace="attacker") as tenant,
+    ):
+        await start_jobs_with_service(env, GPUS, *names)
+        for name in names:
+            await env.wait_for(
+                lambda obj: condition(obj, PODS_READY).get("reason") == BROKERS_READY,
+                "the broker is ready, and the service pod exists",
+                name=name,
+                namespace="attacker",
+                gvk=FLUX_JOB,
             )
-        else:
-            # The objects of a Job that has started are not created from a spec that was changed then.
-            changed = [{"name": "web", "image": "example.com/other", "resources": GPUS}]
-            rules = (
-                Rule("", "pods", ("create", "delete")),
-                Rule("flux-framework.org", "miniclusters", ("get", "patch")),
-            )
-            async with start_tenant_client(env, *rules, namespace="attacker") as tenant:
-                await tenant.patch(MINICLUSTER, key_of(cluster), {"spec": {"services": changed}})
-                await env.wait_until_idle()
-                await tenant.delete(POD, key, grace_period_seconds=0)
-                if attack == "replaced":
-                    await env.wait_until_removed(POD, key.name, key.namespace)
-                    owned = {
-                        "labels": {MINICLUSTER_LABEL: "stuck"},
-                        "ownerReferences": [owner_reference(cluster, controller=True)],
-                    }
-                    await tenant.create(small_pod(0, owned))
+        pod = await env.get(POD, "ended-services", "attacker")
+        await env.client.patch_object(pod, {"status": {"phase": "Succeeded"}}, subresource="status")
+        for name in ("deleted", "replaced"):
+            key = NamespacedName("attacker", name)
+            await tenant.patch(MINICLUSTER, key, {"spec": {"services": changed}})
+            await env.wait_until_idle()
+            service = NamespacedName("attacker", f"{name}-services")
+            await tenant.delete(POD, service, grace_period_seconds=0)
+        await env.wait_until_removed(POD, "replaced-services", "attacker")
+        cluster = await env.get(MINICLUSTER, "replaced", "attacker")
+        owned = {
+            "labels": {MINICLUSTER_LABEL: "replaced"},
+            "ownerReferences": [owner_reference(cluster, controller=True)],
+        }
+        await tenant.create(small_pod("small", owned))
         await victim_waits(env)
         await pass_timeout(env, clock)
         await wait_for_quota(env, "first", "victim", "Admitted")
-        stuck = await env.get(FLUX_JOB, "stuck", "attacker")
-        assert condition(stuck, EVICTED)["reason"] == "StartTimeout"
-        assert "The service pod stuck-services" in condition(stuck, EVICTED)["message"]
+        for name in names:
+            stuck = await env.get(FLUX_JOB, name, "attacker")
+            assert condition(stuck, EVICTED)["reason"] == "StartTimeout", name
+            assert f"The service pod {name}-services" in condition(stuck, EVICTED)["message"]
 
 
 async def test_small_service_pod_that_has_ended_does_not_end_its_job(env: FluxEnvironment) -> None:
     clock = SteppedClock()
     async with run_flux_controllers(env, clock=clock):
-        await start_job_with_service(env, LITTLE)
+        await start_jobs_with_service(env, LITTLE, "stuck")
 
         async def is_started() -> Object:
             pod = await env.get(POD, "stuck-services", "attacker")
@@ -589,10 +595,7 @@ async def test_smaller_minicluster_keeps_no_quota_for_the_default_size(
 ) -> None:
     clock = SteppedClock()
     default = {"pod": pod_annotations(phase="Running"), "size": 4}
-    await env.create(
-        flux_setup("sized", "operator", max_size=4, namespaceSelector={}, mini_cluster=default)
-    )
-    await env.client.delete(FLUX_SETUP, NamespacedName("operator", "setup"))
+    await replace_setup(env, max_size=4, mini_cluster=default)
     await env.create(resource_quota(pods="1"))
     edit_clusters = Rule("flux-framework.org", "miniclusters", ("get", "patch"))
     async with (
