@@ -23,7 +23,7 @@ from cfo.runtime import NamespacedName
 
 NOW = 1000.0
 
-PROPERTY = settings(max_examples=40, deadline=None, database=None, derandomize=True)
+PROPERTY = settings(max_examples=20, deadline=None, database=None, derandomize=True)
 """The same examples in each run, and no time limit, because the machine may be busy."""
 
 demands = st.builds(
