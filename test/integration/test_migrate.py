@@ -62,9 +62,9 @@ from cfo.runtime.objects.unstructured import (
     Object,
     annotations_of,
     key_of,
+    labels_of,
     name_of,
     new_object,
-    uid_of,
 )
 from cfo.version import CONFIG_MAP_NAME
 from test.support.config_map_webhooks import free_url
@@ -243,6 +243,7 @@ async def apply_until_complete(env: Environment, directory: Path, *arguments: st
     """Run ``cfo migrate --apply`` until KubeRay has created its policies, so that nothing is kept any more."""
 
     async def applied() -> Result | None:
+        await env.wait_until_idle()
         result = await run(env, directory, *TO_KUBERAY, "--apply", *arguments)
         assert result.exit_code in (0, 3), result.output
         return result if "until KubeRay's own" not in result.output else None
@@ -257,7 +258,7 @@ BLOCKED = {"edited-proxy", "sidecar-has-ca", "queued", "of-a-job"}
 async def test_mixed_clusters_are_planned_and_migrated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(applying, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(applying, "_POLL_SECONDS", 0.1)
     async with environment() as env:
         created = await create_mixed_clusters(env)
         async with run_kuberay(env):
@@ -303,8 +304,8 @@ async def test_pod_that_has_only_the_label_of_a_raycluster_does_not_delay_its_mi
 async def test_raycluster_that_does_not_stop_fails_and_all_others_are_migrated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(applying, "_POLL_SECONDS", 0.01)
-    arguments = (*TO_KUBERAY, "-A", "--apply", "--allow-downtime", "--timeout", "10s")
+    monkeypatch.setattr(applying, "_POLL_SECONDS", 0.1)
+    arguments = (*TO_KUBERAY, "-A", "--apply", "--allow-downtime", "--timeout", "5s")
     async with environment() as env:
         for namespace in ("a", "b"):
             await env.create_namespace(namespace)
@@ -320,7 +321,9 @@ async def test_raycluster_that_does_not_stop_fails_and_all_others_are_migrated(
             await env.client.patch(POD, held, {"metadata": {"finalizers": ["example.com/hold"]}})
             applied = await run(env, tmp_path, *arguments)
             assert applied.exit_code == 1, applied.output
-            failure = f"RayCluster a/stuck: pod {held.name} still exists after 10 s, so it stays suspended"
+            failure = (
+                f"RayCluster a/stuck: pod {held.name} still exists after 5 s, so it stays suspended"
+            )
             assert failure in applied.stderr
             assert "1 RayCluster failed" in applied.stderr
             for namespace, name in names:
@@ -383,16 +386,18 @@ async def test_plan_needs_no_more_of_the_children_than_is_read() -> None:
             assert len(keys) == 20
             supported = await observer.kuberay(["networkPolicy", "tlsOptions"])
             options = [Options(target, supported, allow_downtime=True) for target in Target]
+            objects = [obj for gvk in CHILD_KINDS for obj in await listed(env, gvk)]
             for key in keys:
                 observed = await observer.cluster(key)
                 assert observed is not None
-                children: dict[str, Object] = {}
-                for gvk in CHILD_KINDS:
-                    for label in (CLUSTER_LABEL, POD_CLUSTER_LABEL):
-                        selector = f"{label}={label_value(key.name)}"
-                        for obj in await listed(env, gvk, selector):
-                            children[uid_of(obj)] = obj
-                whole = dataclasses.replace(observed, children=tuple(children.values()))
+                value = label_value(key.name)
+                children = tuple(
+                    obj
+                    for obj in objects
+                    if value
+                    in (labels_of(obj).get(CLUSTER_LABEL), labels_of(obj).get(POD_CLUSTER_LABEL))
+                )
+                whole = dataclasses.replace(observed, children=children)
                 for each in options:
                     read = plan_cluster(observed, each)
                     expected = plan_cluster(whole, each)
@@ -406,18 +411,18 @@ async def test_plan_needs_no_more_of_the_children_than_is_read() -> None:
                 assert [*plan_lines(taken)] == [*plan_lines(expected)]
 
 
-async def listed(env: Environment, gvk: GVK, selector: str) -> list[Object]:
+async def listed(env: Environment, gvk: GVK) -> list[Object]:
     try:
-        return await env.client.list(gvk, label_selector=selector, live=True)
+        return await env.client.list(gvk, live=True)
     except UnknownKind:
         return []
 
 
 async def assert_confirmation_is_required(env: Environment, directory: Path) -> None:
-    command = ["--to", "kuberay", "-A", "--apply"]
+    command = ["--to", "kuberay", "-n", NAMESPACE, "go-both", "go-mtls", "--apply"]
     unconfirmed = await run(env, directory, *command, confirmed=False)
     assert unconfirmed.exit_code == 2
-    assert "Migrate 20 RayClusters of https://" in unconfirmed.stderr
+    assert "Migrate 2 RayClusters of https://" in unconfirmed.stderr
     assert "Without a terminal, --yes is required" in unconfirmed.stderr
 
 
@@ -539,7 +544,7 @@ async def assert_migrated(env: Environment, created: list[Object], before: dict[
 async def test_operator_that_is_installed_again_reconciles_what_was_migrated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(applying, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(applying, "_POLL_SECONDS", 0.1)
     strict = {"name": "strict", "namespaceSelector": "", "networkPolicy": "enforced"}
     settings = {**PLAIN_SETTINGS, "mTLSEnabled": False, "profiles": [strict]}
     document = {**LOOPBACK_ADDRESSES, "kuberay": settings}
@@ -609,7 +614,7 @@ FIELDS = frozenset({"networkPolicy", "tlsOptions", "authOptions", "headGroupSpec
 
 @pytest.mark.sweep
 async def test_interruption_at_any_write_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(applying, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(applying, "_POLL_SECONDS", 0.1)
     async with environment() as env, run_kuberay(env):
         for number in sampled_numbers():
             namespace = await env.create_namespace(f"crash-{number}")
