@@ -154,10 +154,10 @@ async def test_owners_of_pods_are_read_in_turns_for_all_appwrappers_of_a_namespa
     environment: AppWrapperEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of them would otherwise cause reads of its own, and users choose how many there are."""
-    monkeypatch.setattr(namespace_pods, "MAX_OWNERS", 20)
-    number_of_pods = 25
+    monkeypatch.setattr(namespace_pods, "MAX_OWNERS", 6)
+    number_of_pods = 9
     async with run_appwrapper_controllers(environment, clock=SteppedClock()) as manager:
-        for number in range(5):
+        for number in range(3):
             queued = wrapper(job(f"j{number}"), name=f"w{number}")
             queued["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
             await environment.create(queued)
@@ -165,7 +165,7 @@ async def test_owners_of_pods_are_read_in_turns_for_all_appwrappers_of_a_namespa
         fill_cache(manager)
         environment.clear_requests()
         for number in range(number_of_pods):
-            await create_decoy(environment, number, f"w{number % 5}")
+            await create_decoy(environment, number, f"w{number % 3}")
 
         reads: list[int] = []
 
@@ -178,7 +178,7 @@ async def test_owners_of_pods_are_read_in_turns_for_all_appwrappers_of_a_namespa
             return True
 
         await eventually(are_read, "the owners of all pods are read")
-        assert max(reads) <= 20
+        assert max(reads) <= 6
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def template_of(size: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("size", "applications", "in_thread"), [(0, 3, False), (20_000, 8, True), (0, 33, True)]
+    ("size", "applications", "in_thread"), [(0, 3, False), (10_000, 2, True), (0, 7, True)]
 )
 async def test_stack_is_rendered_in_a_thread_by_the_size_of_its_objects(
     monkeypatch: pytest.MonkeyPatch, size: int, applications: int, in_thread: bool
@@ -43,6 +43,7 @@ async def test_stack_is_rendered_in_a_thread_by_the_size_of_its_objects(
         return original(*arguments)
 
     monkeypatch.setattr(reconciler, "render_with", render_with)
+    monkeypatch.setattr(reconciler, "_LARGE_BYTES", 24 << 10)
     async with start_inference_environment() as env, run_inference_controllers(env):
         sections: dict[str, Any] = {f"a{number}": {} for number in range(applications)}
         await env.create(new_stack(sections, applicationTemplate=template_of(size)))
@@ -51,19 +52,25 @@ async def test_stack_is_rendered_in_a_thread_by_the_size_of_its_objects(
     assert (threading.main_thread() not in threads) is in_thread
 
 
-async def test_one_reconcile_creates_a_limited_number_of_objects() -> None:
+async def test_one_reconcile_creates_a_limited_number_of_objects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reconciler, "_MAX_CREATED", 10)
     async with start_inference_environment() as env, run_inference_controllers(env) as manager:
-        await env.create(new_stack({f"a{number}": {} for number in range(30)}))
+        await env.create(new_stack({f"a{number}": {} for number in range(5)}))
         await env.wait_for_condition("Deployed", "True")
         await env.wait_until_idle()
-        assert len(await env.client.list(DEPLOYMENT, namespace="ns")) == 31
-        assert requeued(manager) >= 1, "of at least 62 objects, a reconcile creates 50"
+        assert len(await env.client.list(DEPLOYMENT, namespace="ns")) == 6
+        assert requeued(manager) >= 1, "of at least 12 objects, a reconcile creates 10"
 
 
-async def test_one_reconcile_deletes_a_limited_number_of_objects() -> None:
+async def test_one_reconcile_deletes_a_limited_number_of_objects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reconciler, "_MAX_DELETED", 10)
     async with start_inference_environment() as env:
         stack = await env.create(new_stack({"a": {}}))
-        planted = [NamespacedName("ns", f"planted-{number}") for number in range(60)]
+        planted = [NamespacedName("ns", f"planted-{number}") for number in range(12)]
         for key in planted:
             metadata = {
                 "namespace": key.namespace,
@@ -80,7 +87,7 @@ async def test_one_reconcile_deletes_a_limited_number_of_objects() -> None:
                 obj = await env.client.get(CONFIG_MAP, key, live=True)
                 assert obj is not None
                 assert is_deleting(obj)
-            assert requeued(manager) == 1, "of 60 objects, a reconcile deletes 50"
+            assert requeued(manager) == 1, "of 12 objects, a reconcile deletes 10"
 
 
 def requeued(manager: Manager) -> float:

@@ -20,7 +20,7 @@ CONFIG_MAPS = Rule("", "configmaps", CRUD)
 """A permission for components that the operator's role lacks."""
 
 COMPONENTS = 49
-MISSING = 4
+MISSING = 2
 """So many ConfigMaps of each AppWrapper are deleted; with more of them, the test only takes longer."""
 
 

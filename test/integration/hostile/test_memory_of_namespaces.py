@@ -143,8 +143,8 @@ async def wait_for_policy(env: Environment, cluster: Object) -> None:
 
 async def test_many_hostile_namespaces_leave_room_for_a_new_one_also_after_a_restart() -> None:
     """The hostile ones are created first, and are first in each list."""
-    total = 2 << 20
-    hostile = [f"a-{number}" for number in range(4)]
+    total = 1 << 20
+    hostile = [f"a-{number}" for number in range(3)]
     settings = kuberay_config(**PLAIN_SETTINGS)
     async with start_environment(*VANILLA_CRDS) as env:
         for namespace in (*hostile, "victim"):
@@ -152,7 +152,7 @@ async def test_many_hostile_namespaces_leave_room_for_a_new_one_also_after_a_res
         async with run_controllers(env, settings) as manager:
             manager.cache.budget.total_bytes = total
             for namespace in hostile:
-                for number in range(8):
+                for number in range(5):
                     large = ray_cluster(f"large-{number}", namespace)
                     large["metadata"]["annotations"]["long"] = "x" * 200_000
                     await env.create(large)
