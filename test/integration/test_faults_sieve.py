@@ -33,12 +33,14 @@ from test.support.raycluster_environment import (
     start_environment,
     wait_until_deleted,
 )
-from test.support.sweeps import sampled, sampled_numbers
+from test.support.sweeps import ALL, sampled, sampled_numbers
 
 PLATFORMS = [
     pytest.param(VANILLA_CRDS, PLAIN_SETTINGS, False, id="vanilla"),
     pytest.param(OPENSHIFT_CRDS, OAUTH_SETTINGS, True, id="openshift"),
 ]
+TESTED_PLATFORMS = PLATFORMS if ALL else PLATFORMS[1:]
+"""For what does not depend on the platform: both in a run with all cases, otherwise the one with more objects."""
 
 
 async def _undisturbed_snapshot(
@@ -142,7 +144,7 @@ def _name_of(change: Change) -> str:
     return change.__name__.strip("_").replace("_", "-")
 
 
-@pytest.mark.parametrize(("crds", "settings", "openshift"), PLATFORMS)
+@pytest.mark.parametrize(("crds", "settings", "openshift"), TESTED_PLATFORMS)
 @pytest.mark.sweep
 async def test_stale_caches_lead_to_the_same_state(
     crds: tuple[Object, ...], settings: dict[str, Any], openshift: bool
@@ -187,7 +189,7 @@ async def _reconcile_with_cache(
         await controller.reconciler.reconcile(request)
 
 
-@pytest.mark.parametrize(("crds", "settings", "openshift"), PLATFORMS)
+@pytest.mark.parametrize(("crds", "settings", "openshift"), TESTED_PLATFORMS)
 @pytest.mark.sweep
 async def test_changes_while_operator_is_down_lead_to_the_same_state(
     crds: tuple[Object, ...], settings: dict[str, Any], openshift: bool
@@ -219,7 +221,7 @@ async def test_changes_while_operator_is_down_lead_to_the_same_state(
                 )
 
 
-@pytest.mark.parametrize(("crds", "settings", "openshift"), PLATFORMS)
+@pytest.mark.parametrize(("crds", "settings", "openshift"), PLATFORMS[:1])
 async def test_repeated_watch_events_lead_to_the_same_state(
     crds: tuple[Object, ...], settings: dict[str, Any], openshift: bool
 ) -> None:
