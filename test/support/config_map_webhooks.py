@@ -263,7 +263,7 @@ _LOAD_PAUSE_SECONDS: Final = 0.02
 class Load:
     """Creates ConfigMaps continuously until the end of the block, and collects the errors."""
 
-    def __init__(self, user: User, workers: int = 4) -> None:
+    def __init__(self, user: User, workers: int = 2) -> None:
         self._user = user
         self._workers = workers
         self._stop = False
