@@ -362,14 +362,32 @@ async def test_object_that_is_being_deleted_is_not_changed(world: World) -> None
     await world.client.create(child)
     await world.client.delete(CONFIG_MAP, KEY)
     before = await world.stored()
-    result = await world.write_one(Child.present(config_map(a="b")))
+    results = await world.write(Child.present(config_map(a="b")))
+    (result,) = results
     assert (result.outcome, result.message) == (
         Outcome.WAITING,
         "ConfigMap child is being deleted",
     )
+    assert results.retry_after == 0  # its owner reference causes a reconcile when it is gone
     assert await world.stored() == before
     await world.write(Child.absent(CONFIG_MAP, KEY, current=before))
     assert world.verbs == []
+
+
+async def test_name_is_checked_again_if_the_object_that_is_being_deleted_has_no_owner(
+    world: World,
+) -> None:
+    restored = config_map()
+    restored["metadata"]["finalizers"] = ["example.com/hold"]
+    await world.client.create(restored)
+    await world.client.delete(CONFIG_MAP, KEY)
+    child = Child.present(config_map(a="b"), belongs=lambda _: True)
+    results = await world.write(child)
+    (result,) = results
+    assert result.outcome is Outcome.WAITING
+    assert results.retry_after == FIRST_NAME_CHECK_SECONDS
+    await world.client.patch(CONFIG_MAP, KEY, {"metadata": {"finalizers": None}})
+    assert (await world.write_one(child)).is_done
 
 
 async def test_object_of_the_owner_is_deleted(world: World) -> None:

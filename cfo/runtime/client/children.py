@@ -339,6 +339,9 @@ class _ChildWriter:
         if not self._belongs(child, current):
             raise NameTaken(current, self._owner)
         if is_deleting(current):
+            if not is_controlled_by(current, self._owner):
+                # Without an owner reference, its deletion causes no reconcile of the owner.
+                self.results.retry(self._client.name_checks.next_delay(self._wanted_name(child)))
             return _waiting(child, current)
         if not _is_trusted(child, current):
             return await self._replace_object(child, current)
