@@ -7,8 +7,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from cfo.console.demo import kueue_queues
 from cfo.runtime.client.transport import Transport
 from cfo.runtime.manager.manager import Manager, ManagerOptions
@@ -32,10 +30,6 @@ from test.support.recordings import GOLDEN
 KEY = NamespacedName("ns", "s")
 APPLICATION = NamespacedName("ns", "s-inference-stack-a")
 GATEWAY = NamespacedName("ns", "s-inference-stack-gateway")
-
-needs_crds = pytest.mark.skipif(
-    not GOLDEN.is_dir(), reason="no CRDs of Kueue next to the repository"
-)
 
 
 def queued_stack(queue: str = "team", version: str = "v2", **application: Any) -> Object:
@@ -81,10 +75,9 @@ async def application_state(env: InferenceEnvironment) -> tuple[str, str]:
     return found["state"], found["message"]
 
 
-@pytest.mark.parametrize(
-    "has_workloads", [False, pytest.param(True, marks=needs_crds)], ids=["pods", "workloads"]
-)
-async def test_pods_of_a_stack_run_within_the_quota_of_its_queue(*, has_workloads: bool) -> None:
+async def test_pods_of_a_stack_run_within_the_quota_of_its_queue() -> None:
+    """With Workloads, if there are CRDs of Kueue; all other tests have none."""
+    has_workloads = GOLDEN.is_dir()
     crds = kueue_crds() if has_workloads else ()
     async with start_inference_environment(*crds) as env, run_kueue_webhook(env):
         queue = PodsInQueue(env, "team", quota=2, has_workloads=has_workloads)
@@ -146,7 +139,7 @@ async def test_kueues_changes_of_a_deployment_are_not_written_again() -> None:
             assert {name: after[name] for name in generations} == generations
 
 
-async def test_preempted_pod_waits_and_the_reason_is_reported() -> None:
+async def test_pods_wait_for_quota_after_each_change_of_a_running_stack() -> None:
     async with start_inference_environment() as env:
         queue = PodsInQueue(env, "team", quota=2, has_workloads=False)
         await env.create(queued_stack(terminationGracePeriodSeconds=1))
@@ -154,102 +147,91 @@ async def test_preempted_pod_waits_and_the_reason_is_reported() -> None:
             await wait_for_pods(queue, 2)
             await queue.schedule()
             await env.wait_for_condition("Ready", "True")
-            admitted = await queue.admitted()
-            (victim,) = [pod for pod in admitted if name_of(pod).startswith(APPLICATION.name)]
-            await queue.preempt(victim)
-            evicted = await env.wait_for_condition("Evicted", "True", "Preempted")
-            assert "higher priority" in evicted["message"]
-            await queue.terminate(victim)
-            await env.wait_for_condition("QuotaReserved", "False", "WaitingForKueue")
-            await wait_for_pods(queue, 2)
-            await env.wait_for(
-                lambda stack: stack["status"]["applications"][0]["state"] == "Waiting", "Waiting"
-            )
-            assert condition(await env.stack(), "Evicted")["status"] == "True"
-            await queue.schedule()
-            await env.wait_for_condition("Evicted", "False", "AdmittedByKueue")
-            await env.wait_for_condition("Ready", "True")
-            events = await env.events()
-            assert [kind for kind, reason, _ in events if reason == "Evicted"] == ["Normal"]
+            await check_preemption(env, queue)
+            await check_rollout(env, queue)
+            await check_scaling(env, queue)
+            await check_change_of_queue(env, queue)
 
 
-async def test_pods_that_scaling_adds_wait_for_quota() -> None:
+async def check_preemption(env: InferenceEnvironment, queue: PodsInQueue) -> None:
+    """A preempted pod is replaced by one that waits, and the reason is reported."""
+    admitted = await queue.admitted()
+    (victim,) = [pod for pod in admitted if name_of(pod).startswith(APPLICATION.name)]
+    await queue.preempt(victim)
+    evicted = await env.wait_for_condition("Evicted", "True", "Preempted")
+    assert "higher priority" in evicted["message"]
+    await queue.terminate(victim)
+    await env.wait_for_condition("QuotaReserved", "False", "WaitingForKueue")
+    await wait_for_pods(queue, 2)
+    await env.wait_for(
+        lambda stack: stack["status"]["applications"][0]["state"] == "Waiting", "Waiting"
+    )
+    assert condition(await env.stack(), "Evicted")["status"] == "True"
+    await queue.schedule()
+    await env.wait_for_condition("Evicted", "False", "AdmittedByKueue")
+    await env.wait_for_condition("Ready", "True")
+    events = await env.events()
+    assert [kind for kind, reason, _ in events if reason == "Evicted"] == ["Normal"]
+
+
+async def check_rollout(env: InferenceEnvironment, queue: PodsInQueue) -> None:
+    """In a full queue, a new pod takes the quota of an old one."""
+    before = await queue.schedule()
+    await env.change(applications={"a": {"podAnnotations": {"note": "new"}}})
+
+    async def is_replaced() -> bool:
+        after = await queue.schedule()
+        assert len(after) == 2
+        assert after != before
+        return True
+
+    await eventually(is_replaced, "the new pod takes the quota of the old one")
+    await env.wait_for_condition("Ready", "True")
+
+
+async def check_scaling(env: InferenceEnvironment, queue: PodsInQueue) -> None:
+    """Pods that scaling adds wait."""
+    await env.change(replicas=1)  # as kubectl scale does
+    await env.client.patch(STACK, KEY, {"spec": {"replicas": 3}}, subresource="scale")
+    await wait_for_pods(queue, 4)
+    assert len(await queue.schedule()) == 2, "the quota holds"
+    await env.wait_for(
+        lambda stack: (
+            stack["status"]["applications"][0].get("message")
+            == "2 of 3 pods wait for quota in the LocalQueue team"
+        ),
+        "two pods wait",
+    )
+    assert await application_state(env) == (
+        "Waiting",
+        "2 of 3 pods wait for quota in the LocalQueue team",
+    )
+    await env.client.patch(STACK, KEY, {"spec": {"replicas": 1}}, subresource="scale")
+    await env.wait_for_condition("QuotaReserved", "True")
+
+
+async def check_change_of_queue(env: InferenceEnvironment, queue: PodsInQueue) -> None:
+    """A stack can change its queue while it is suspended."""
+    other = PodsInQueue(env, "other", quota=2, has_workloads=False)
+    await env.change(suspend=True)
+    await env.wait_for_condition("QuotaReserved", "False", "Suspended")
+    await wait_for_no_pods(queue)
+    await env.client.patch(STACK, KEY, {"metadata": {"labels": {QUEUE: "other"}}})
+    await env.change(suspend=False)
+    pods = await wait_for_pods(other, 2)
+    assert all(map(is_gated, pods))
+    await other.schedule()
+    await env.wait_for_condition("Ready", "True")
+
+
+async def test_first_major_version_passes_the_queue_on() -> None:
+    """All other tests have stacks of the second one."""
     async with start_inference_environment() as env:
-        queue = PodsInQueue(env, "team", quota=2, has_workloads=False)
-        await env.create(queued_stack())
-        async with run_inference_controllers(env):
-            await wait_for_pods(queue, 2)
-            await queue.schedule()
-            await env.wait_for_condition("Ready", "True")
-            # as kubectl scale does
-            await env.change(replicas=1)
-            await env.client.patch(STACK, KEY, {"spec": {"replicas": 3}}, subresource="scale")
-            await wait_for_pods(queue, 4)
-            assert len(await queue.schedule()) == 2, "the quota holds"
-            await env.wait_for(
-                lambda stack: (
-                    stack["status"]["applications"][0].get("message")
-                    == "2 of 3 pods wait for quota in the LocalQueue team"
-                ),
-                "two pods wait",
-            )
-            assert await application_state(env) == (
-                "Waiting",
-                "2 of 3 pods wait for quota in the LocalQueue team",
-            )
-            await env.client.patch(STACK, KEY, {"spec": {"replicas": 1}}, subresource="scale")
-            await env.wait_for_condition("QuotaReserved", "True")
-
-
-async def test_rollout_of_a_full_queue_replaces_a_pod_by_another() -> None:
-    async with start_inference_environment() as env:
-        queue = PodsInQueue(env, "team", quota=2, has_workloads=False)
-        await env.create(queued_stack(terminationGracePeriodSeconds=1))
-        async with run_inference_controllers(env):
-            await wait_for_pods(queue, 2)
-            before = await queue.schedule()
-            await env.wait_for_condition("Ready", "True")
-            await env.change(applications={"a": {"podAnnotations": {"note": "new"}}})
-
-            async def is_replaced() -> bool:
-                after = await queue.schedule()
-                assert len(after) == 2
-                assert after != before
-                return True
-
-            await eventually(is_replaced, "the new pod takes the quota of the old one")
-            await env.wait_for_condition("Ready", "True")
-
-
-async def test_stack_changes_its_queue_while_it_is_suspended() -> None:
-    async with start_inference_environment() as env:
-        queue = PodsInQueue(env, "team", quota=2, has_workloads=False)
-        other = PodsInQueue(env, "other", quota=2, has_workloads=False)
-        await env.create(queued_stack(terminationGracePeriodSeconds=1))
-        async with run_inference_controllers(env):
-            await wait_for_pods(queue, 2)
-            await queue.schedule()
-            await env.wait_for_condition("Ready", "True")
-            await env.change(suspend=True)
-            await env.wait_for_condition("QuotaReserved", "False", "Suspended")
-            await wait_for_no_pods(queue)
-            await env.client.patch(STACK, KEY, {"metadata": {"labels": {QUEUE: "other"}}})
-            await env.change(suspend=False)
-            pods = await wait_for_pods(other, 2)
-            assert all(map(is_gated, pods))
-            await other.schedule()
-            await env.wait_for_condition("Ready", "True")
-
-
-@pytest.mark.parametrize(("version", "group"), [("v1", "models.takeoff.co"), ("v2", "")])
-async def test_each_major_version_passes_the_queue_on(version: str, group: str) -> None:
-    async with start_inference_environment() as env:
-        obj = queued_stack(version=version)
-        if group:
-            obj["apiVersion"] = f"{group}/v1alpha1"
+        obj = queued_stack(version="v1")
+        obj["apiVersion"] = "models.takeoff.co/v1alpha1"
         await env.create(obj)
         queue = PodsInQueue(env, "team", quota=0, has_workloads=False)
-        async with run_inference_controllers(env, version):
+        async with run_inference_controllers(env, "v1"):
             pods = await wait_for_pods(queue, 2)
             assert all(map(is_gated, pods))
             for key in (APPLICATION, GATEWAY):
