@@ -23,6 +23,7 @@ from cfo.runtime.objects.unstructured import (
     Object,
     is_deleting,
     key_of,
+    namespace_of,
     new_object,
     owner_reference,
     uid_of,
@@ -59,7 +60,13 @@ EDIT = (
     Rule(APPWRAPPER.group, "appwrappers", ("get", "create", "update", "patch", "delete")),
     Rule("", "pods", ("get", "list", "create", "patch")),
 )
-DELETIONS = ("Background", "Foreground", "Orphan", "finalizer removed")
+DELETIONS = {
+    "background": "Background",
+    "foreground": "Foreground",
+    "orphan": "Orphan",
+    "no-finalizer": "finalizer removed",
+}
+"""How a tenant deletes an AppWrapper, by its namespace."""
 
 
 @pytest.fixture
@@ -77,13 +84,17 @@ async def environment() -> AsyncIterator[AppWrapperEnvironment]:
         yield environment
 
 
-async def workloads(environment: AppWrapperEnvironment) -> list[Object]:
-    """Return all Workloads of the namespace."""
-    return await environment.client.list(WORKLOAD, namespace="ns")
+async def workloads(environment: AppWrapperEnvironment, namespace: str = "") -> list[Object]:
+    """Return all Workloads, or those of a namespace."""
+    return await environment.client.list(WORKLOAD, namespace=namespace)
 
 
 async def start_held_pod(
-    environment: AppWrapperEnvironment, grace: str = "10s", *, stop_seconds: int = 0
+    environment: AppWrapperEnvironment,
+    grace: str = "10s",
+    *,
+    stop_seconds: int = 0,
+    namespace: str = "ns",
 ) -> Object:
     """Create an AppWrapper of one pod, admit it, and return its pod, whose deletion does not end.
 
@@ -91,30 +102,31 @@ async def start_held_pod(
     """
     template = job(stop_after=str(stop_seconds))
     template["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = stop_seconds
-    obj = wrapper(template, forcefulDeletionGracePeriodDuration=grace)
+    obj = wrapper(template, namespace=namespace, forcefulDeletionGracePeriodDuration=grace)
     obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
     await environment.create(obj)
 
     async def get_workload() -> Object | None:
-        found = await workloads(environment)
+        found = await workloads(environment, namespace)
         return found[0] if found else None
 
     workload: Object = await eventually(get_workload, "a Workload")
     conditions = [workload_condition(kind) for kind in ("QuotaReserved", "Admitted")]
     status = {"conditions": conditions, "admission": admission_of(workload)}
     await environment.patch(workload, {"status": status}, subresource="status")
-    await environment.wait_for_condition("PodsReady", "True")
-    (held,) = await environment.client.list(POD, namespace="ns")
+    await environment.wait_for_condition("PodsReady", "True", namespace=namespace)
+    (held,) = await environment.client.list(POD, namespace=namespace)
     return await environment.patch(held, {"metadata": {"finalizers": ["test.example.com/hold"]}})
 
 
-async def delete_wrapper(tenant: Client, how: str) -> None:
+async def delete_wrapper(tenant: Client, how: str, namespace: str = "ns") -> None:
     """Delete the AppWrapper as a tenant can."""
+    key = NamespacedName(namespace, WRAPPER.name)
     if how == "finalizer removed":
-        await tenant.delete(APPWRAPPER, WRAPPER)
-        await tenant.patch(APPWRAPPER, WRAPPER, {"metadata": {"finalizers": None}})
+        await tenant.delete(APPWRAPPER, key)
+        await tenant.patch(APPWRAPPER, key, {"metadata": {"finalizers": None}})
         return
-    await tenant.delete(APPWRAPPER, WRAPPER, propagation_policy=Propagation(how))
+    await tenant.delete(APPWRAPPER, key, propagation_policy=Propagation(how))
 
 
 async def let_pod_end(environment: AppWrapperEnvironment, held: Object) -> None:
@@ -137,46 +149,59 @@ async def wait_until_released(environment: AppWrapperEnvironment) -> None:
     await eventually(check, "no Workload")
 
 
-async def assert_kept(environment: AppWrapperEnvironment) -> None:
-    """Assert that the Workload stays reserved, also after the operator looks again."""
+async def assert_kept(environment: AppWrapperEnvironment, number: int = 1) -> None:
+    """Assert that so many Workloads stay reserved, also after the operator looks again."""
     for _ in range(2):
         await environment.wait_until_idle()
-        (workload,) = await workloads(environment)
-        assert workload["status"]["admission"]
-        assert all(each["type"] != "Finished" for each in workload["status"]["conditions"])
+        found = await workloads(environment)
+        assert len(found) == number
+        for workload in found:
+            assert workload["status"]["admission"]
+            assert all(each["type"] != "Finished" for each in workload["status"]["conditions"])
         await environment.skip_to_next_timer()
 
 
-@pytest.mark.parametrize("how", DELETIONS)
 async def test_deletion_by_a_tenant_keeps_the_quota_until_the_pods_have_ended(
-    environment: AppWrapperEnvironment, how: str
+    environment: AppWrapperEnvironment,
 ) -> None:
     async with run_appwrapper_controllers(environment, QUEUED, clock=SteppedClock()):
-        held = await start_held_pod(environment)
-        async with start_tenant_client(environment, *EDIT) as tenant:
-            await delete_wrapper(tenant, how)
-        await assert_kept(environment)
-        await environment.client.delete(JOB, NamespacedName("ns", "j"))
-        await let_pod_end(environment, held)
+        held = []
+        for namespace, how in DELETIONS.items():
+            await environment.create_namespace(namespace)
+            held.append(await start_held_pod(environment, "1h", namespace=namespace))
+            async with start_tenant_client(environment, *EDIT, namespace=namespace) as tenant:
+                await delete_wrapper(tenant, how, namespace)
+        await assert_kept(environment, len(DELETIONS))
+        for pod_ in held:
+            await environment.client.delete(JOB, NamespacedName(namespace_of(pod_), "j"))
+            await let_pod_end(environment, pod_)
         await wait_until_released(environment)
 
 
-@pytest.mark.parametrize(
-    ("label", "loses_owner"), [("w", True), (None, False), (None, True), ("other", True)]
-)
+CHANGED_PODS: dict[str, Object] = {
+    "no-owner": {"ownerReferences": None, "labels": {APPWRAPPER_LABEL: "w"}},
+    "no-label": {"labels": {APPWRAPPER_LABEL: None}},
+    "no-owner-and-no-label": {"ownerReferences": None, "labels": {APPWRAPPER_LABEL: None}},
+    "no-owner-and-other-label": {"ownerReferences": None, "labels": {APPWRAPPER_LABEL: "other"}},
+}
+"""How the metadata of pods is changed, by namespace."""
+
+
 async def test_pod_with_changed_owner_or_label_keeps_the_quota(
-    environment: AppWrapperEnvironment, label: str | None, loses_owner: bool
+    environment: AppWrapperEnvironment,
 ) -> None:
     async with run_appwrapper_controllers(environment, QUEUED, clock=SteppedClock()):
-        held = await start_held_pod(environment, "24h")
-        changed: Object = {"labels": {APPWRAPPER_LABEL: label}}
-        if loses_owner:
-            changed["ownerReferences"] = None
-        async with start_tenant_client(environment, *EDIT) as tenant:
-            await delete_wrapper(tenant, "finalizer removed")
-            await tenant.patch(POD, key_of(held), {"metadata": changed})
-        await assert_kept(environment)
-        await let_pod_end(environment, held)
+        held = []
+        for namespace, changed in CHANGED_PODS.items():
+            await environment.create_namespace(namespace)
+            pod_ = await start_held_pod(environment, "24h", namespace=namespace)
+            async with start_tenant_client(environment, *EDIT, namespace=namespace) as tenant:
+                await delete_wrapper(tenant, "finalizer removed", namespace)
+                await tenant.patch(POD, key_of(pod_), {"metadata": changed})
+            held.append(pod_)
+        await assert_kept(environment, len(CHANGED_PODS))
+        for pod_ in held:
+            await let_pod_end(environment, pod_)
         await wait_until_released(environment)
 
 
@@ -221,8 +246,7 @@ async def evict(environment: AppWrapperEnvironment) -> None:
     await environment.patch(workload, {"status": {"conditions": conditions}}, subresource="status")
 
 
-@pytest.mark.parametrize("how", ["label", "lost owner"])
-@pytest.mark.parametrize("is_evicted", [False, True])
+@pytest.mark.parametrize(("how", "is_evicted"), [("label", False), ("lost owner", True)])
 async def test_pod_of_another_owner_keeps_the_quota_no_longer_than_the_grace_period(
     environment: AppWrapperEnvironment, how: str, is_evicted: bool
 ) -> None:

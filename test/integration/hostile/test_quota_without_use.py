@@ -67,10 +67,12 @@ async def environment() -> AsyncIterator[AppWrapperEnvironment]:
         yield environment
 
 
-async def limit_gpus(environment: AppWrapperEnvironment, number: int) -> None:
+async def limit_gpus(
+    environment: AppWrapperEnvironment, number: int, namespace: str = "ns"
+) -> None:
     """Create or replace the ResourceQuota of the namespace."""
     hard = {f"requests.{GPU}": str(number)}
-    await environment.client.apply(new_object(RESOURCE_QUOTA, "q", "ns", spec={"hard": hard}))
+    await environment.client.apply(new_object(RESOURCE_QUOTA, "q", namespace, spec={"hard": hard}))
 
 
 def job(**spec: int) -> Object:
@@ -97,21 +99,27 @@ def deployment(replicas: int) -> Object:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "c"}, "spec": spec}
 
 
-async def admit(environment: AppWrapperEnvironment, component: Object, **annotations: str) -> None:
+async def admit(
+    environment: AppWrapperEnvironment,
+    component: Object,
+    namespace: str = "ns",
+    **annotations: str,
+) -> None:
     """Create an AppWrapper in a queue, and admit its Workload as Kueue does."""
-    obj = wrapper(component, **{"retryLimit": "0", **annotations})
+    settings = {"retryLimit": "0", **annotations}
+    obj = wrapper(component, namespace=namespace, **settings)
     obj["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
     await environment.create(obj)
 
     async def workload() -> Object | None:
-        found = await environment.client.list(WORKLOAD, namespace="ns")
+        found = await environment.client.list(WORKLOAD, namespace=namespace)
         return found[0] if found else None
 
     found: Object = await eventually(workload, "the Workload exists")
     conditions = [workload_condition(kind) for kind in ("QuotaReserved", "Admitted")]
     status = {"conditions": conditions, "admission": admission_of(found)}
     await environment.patch(found, {"status": status}, subresource="status")
-    await environment.wait_for_phase("Running")
+    await environment.wait_for_phase("Running", namespace=namespace)
 
 
 @dataclass(frozen=True)
@@ -132,6 +140,25 @@ class Operator:
 
 
 @asynccontextmanager
+async def run_operator(
+    environment: AppWrapperEnvironment, *, unused_quota_limit: str = "30m"
+) -> AsyncIterator[Operator]:
+    """Run the controllers.
+
+    The grace periods are longer than a busy machine takes to create pods.
+    """
+    clock = SteppedClock()
+    periods = {
+        "admissionGracePeriod": "1m",
+        "warmupGracePeriod": "1m",
+        "unusedQuotaLimit": unused_quota_limit,
+    }
+    config = configuration(kueueIntegration=True, faultTolerance=periods)
+    async with run_appwrapper_controllers(environment, config, clock=clock) as manager:
+        yield Operator(manager, clock, clock.now())
+
+
+@asynccontextmanager
 async def run_with_admitted(
     environment: AppWrapperEnvironment,
     component: Object,
@@ -142,22 +169,13 @@ async def run_with_admitted(
 ) -> AsyncIterator[Operator]:
     """Run the controllers with an admitted AppWrapper of ``component`` in a namespace with so many GPUs.
 
-    The grace periods are longer than a busy machine takes to create pods. After the admission, the clocks move in steps
-    of half a minute, in which pods that the cache leaves out are read.
+    After the admission, the clocks move in steps of half a minute, in which pods that the cache leaves out are read.
     """
-    clock = SteppedClock()
-    periods = {
-        "admissionGracePeriod": "1m",
-        "warmupGracePeriod": "1m",
-        "unusedQuotaLimit": unused_quota_limit,
-    }
-    config = configuration(kueueIntegration=True, faultTolerance=periods)
-    async with run_appwrapper_controllers(environment, config, clock=clock) as manager:
+    async with run_operator(environment, unused_quota_limit=unused_quota_limit) as operator:
         await limit_gpus(environment, gpus)
-        began = clock.now()
         await admit(environment, component, **annotations)
         environment.least_step = 30.0
-        yield Operator(manager, clock, began)
+        yield operator
 
 
 async def create_tiny_pods(environment: AppWrapperEnvironment, phase: str) -> None:
@@ -189,12 +207,12 @@ async def shrink_pods(environment: AppWrapperEnvironment) -> None:
     await eventually(run, "the small pods run")
 
 
-async def wait_until_released(environment: AppWrapperEnvironment) -> str:
+async def wait_until_released(environment: AppWrapperEnvironment, namespace: str = "ns") -> str:
     """Wait until the Workload holds no quota; return why the AppWrapper has failed."""
-    found = await environment.wait_for_phase("Failed")
+    found = await environment.wait_for_phase("Failed", namespace=namespace)
 
     async def is_finished() -> bool:
-        (workload,) = await environment.client.list(WORKLOAD, namespace="ns")
+        (workload,) = await environment.client.list(WORKLOAD, namespace=namespace)
         if is_true(workload["status"]["conditions"], "Finished"):
             return True
         # Pods that the cache leaves out are listed again after half a minute.
@@ -265,24 +283,31 @@ async def test_pods_that_have_ended_keep_quota_only_for_half_an_hour(
         await environment.wait_for_phases("", "Suspended", "Resuming", "Running")
 
 
-@pytest.mark.parametrize(
-    "annotations",
-    [
-        pytest.param({"admissionGracePeriodDuration": "24h"}, id="grace period"),
-        pytest.param(
-            {"admissionGracePeriodDuration": "10m", "retryLimit": "100000"}, id="many retries"
-        ),
-        pytest.param({"retryPausePeriodDuration": "24h", "retryLimit": "3"}, id="pause"),
-        pytest.param({"deletionOnFailureGracePeriodDuration": "24h"}, id="after the failure"),
-    ],
-)
+ANNOTATIONS = {
+    "grace-period": {"admissionGracePeriodDuration": "24h"},
+    "many-retries": {"admissionGracePeriodDuration": "10m", "retryLimit": "100000"},
+    "pause": {"retryPausePeriodDuration": "24h", "retryLimit": "3"},
+    "after-the-failure": {"deletionOnFailureGracePeriodDuration": "24h"},
+}
+"""The annotations of AppWrappers, by namespace."""
+
+
 async def test_annotations_keep_no_quota_without_pods_for_more_than_half_an_hour(
-    environment: AppWrapperEnvironment, annotations: dict[str, str]
+    environment: AppWrapperEnvironment,
 ) -> None:
     component = job(parallelism=2, completions=2)
-    async with run_with_admitted(environment, component, **annotations) as operator:
-        await environment.wait_for_condition("ResourcesDeployed", "False", "Failed")
-        await wait_until_released(environment)
+    async with run_operator(environment) as operator:
+        for namespace, annotations in ANNOTATIONS.items():
+            await environment.create_namespace(namespace)
+            await limit_gpus(environment, 0, namespace)
+            await admit(environment, component, namespace, **annotations)
+        assert operator.minutes() < 1
+        environment.least_step = 30.0
+        for namespace in ANNOTATIONS:
+            await environment.wait_for_condition(
+                "ResourcesDeployed", "False", "Failed", namespace=namespace
+            )
+            await wait_until_released(environment, namespace)
         assert operator.minutes() < 32 + 1
 
 
