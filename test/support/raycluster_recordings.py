@@ -17,7 +17,7 @@ CONFIGURATIONS = [
     for mtls in ("clear", "mtls")
 ]
 PAIRS = ["k8s-oauth-clear", "k8s-plain-mtls", "os-oauth-mtls", "os-plain-clear"]
-"""The four configurations that together have each pair of two settings, and the one of OpenShift with all of them."""
+"""Four configurations that together have each pair of two settings, and that of OpenShift with all settings."""
 TESTED_CONFIGURATIONS = CONFIGURATIONS if ALL else PAIRS
 """The configurations that this run tries: all in a run with all cases, otherwise the pairs."""
 
