@@ -15,7 +15,7 @@ from cfo.api.appwrapper import inference
 from cfo.api.appwrapper.names import ANNOTATION_PREFIX
 from cfo.config import appwrapper_settings
 from cfo.config.section import ConfigurationError
-from cfo.controllers.appwrapper import completion, transition
+from cfo.controllers.appwrapper import completion, component_deletion, transition
 from test.fuzz.checks import (
     appwrapper_controller,
     appwrapper_quota,
@@ -169,6 +169,14 @@ QUOTA_MUTANTS: list[tuple[int, list[Action], Any, str, Callable[..., Any], str]]
         "excess_message",
         _constant(""),
         "more pods than were admitted are tolerated forever",
+    ),
+    (
+        DEPLOYMENT_KIND,
+        [(6, 6), (2, 0), (1, 0), (9, 0), (9, 0)],
+        component_deletion,
+        "unadmitted_pods_message",
+        _constant(""),
+        "pods run without quota for minutes while Suspending",
     ),
     (IDLE_DEPLOYMENT, [(6, 1), (2, 0)], transition, "_is_revived", _constant(False), "run without"),
     (

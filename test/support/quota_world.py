@@ -6,6 +6,8 @@ nothing changes, and :class:`QuotaWorld` checks:
 
 * A RayCluster never has more pods than the queue was asked for; other components only for the time that an excess is
   tolerated.
+* Whatever the phase is, pods without quota end within minutes, although they may take a day: those beyond the number
+  that the queue was asked for, as many of which may be ending, and all after the quota is released.
 * When quota is released, no pod holds resources, and no controller has a pod to create. What is created later is
   deleted at once.
 * An AppWrapper is not reset because of a Job that its own controller retries.
@@ -24,7 +26,7 @@ from typing import Any, Final
 from cfo.api.appwrapper.names import FINALIZER, PODS_READY, QUOTA_RESERVED, UNHEALTHY, Phase
 from cfo.api.appwrapper.podsets import replicas_of
 from cfo.api.appwrapper.quota import pods_with_quota
-from cfo.config.appwrapper_settings import Settings
+from cfo.config.appwrapper_settings import FORCEFUL_DELETION, Settings
 from cfo.controllers.appwrapper.components import ComponentObject, components_of
 from cfo.controllers.appwrapper.creation import Creation, after_creation
 from cfo.controllers.appwrapper.decision import Deletion, WrapperObservation
@@ -37,6 +39,9 @@ from test.support.observations import CONFIG, NOW, UID
 
 POD_TEMPLATE: Final[Object] = {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
 TOLERATED: Final = timedelta(minutes=1)
+FORCED: Final = timedelta(minutes=4)
+"""A minute until a reset, another one until pods are deleted by force, and two because :meth:`advance` passes both."""
+
 MAX_BACKOFF_SECONDS: Final = 600
 BACKOFF_LIMIT: Final = 5
 RAY_MAXIMUM: Final = 4
@@ -136,6 +141,7 @@ class QuotaWorld:
     is_reserved: bool = False
     deadline: datetime | None = None
     excess_since: datetime | None = None
+    unadmitted_since: datetime | None = None
     _numbers: int = 0
 
     def __post_init__(self) -> None:
@@ -154,6 +160,7 @@ class QuotaWorld:
                 "uid": UID,
                 "finalizers": [FINALIZER],
                 "labels": {"kueue.x-k8s.io/queue-name": "q"},
+                "annotations": {FORCEFUL_DELETION: "24h"},
             },
             "spec": {"suspend": True, "components": components},
         }
@@ -176,6 +183,7 @@ class QuotaWorld:
             self.advance,
         )
         actions[action % len(actions)](parameter)
+        self._check_unadmitted()
         self.reconcile()
 
     def admit(self, _: int) -> None:
@@ -453,6 +461,7 @@ class QuotaWorld:
         return obj.kind == "Job" and obj.retry_at is not None and self.now < obj.retry_at
 
     def _check(self) -> None:
+        self._check_unadmitted()
         if not self.is_reserved:
             self._check_released()
             return
@@ -472,6 +481,23 @@ class QuotaWorld:
         self.excess_since = self.excess_since or self.now
         if self.now - self.excess_since > TOLERATED and self.phase == Phase.RUNNING:
             raise PropertyViolated("more pods than were admitted are tolerated forever")
+
+    def _check_unadmitted(self) -> None:
+        """Check that no pods have run without quota for too long."""
+        if not any(map(self._has_unadmitted_pods, self.objects.values())):
+            self.unadmitted_since = None
+            return
+        self.unadmitted_since = self.unadmitted_since or self.now
+        if self.now - self.unadmitted_since > FORCED:
+            raise PropertyViolated(f"pods run without quota for minutes while {self.phase}")
+
+    def _has_unadmitted_pods(self, obj: WorldObject) -> bool:
+        active = len(self._active(obj))
+        ending = len([pod for pod in self._pods_of(obj) if pod.holds_resources]) - active
+        if not self.is_reserved:
+            return active + ending > 0
+        admitted = self.admitted[obj.index]
+        return active + max(0, ending - admitted) > admitted
 
     def _check_released(self) -> None:
         for obj in self.objects.values():

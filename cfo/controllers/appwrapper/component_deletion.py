@@ -8,6 +8,7 @@ After the grace period, pods that descend from the AppWrapper are deleted with a
 confirms a graceful deletion); other pods are not deleted, and the deletion no longer waits for them. The grace period
 starts when the condition ``DeletingResources`` becomes true, and only once. If the AppWrapper itself is deleted, it
 starts then, also while the condition cannot be written: its user can change the AppWrapper faster than the status.
+It is a minute at most while pods are seen that no queue has admitted (:func:`forceful_grace`).
 
 Finalizers of tenants can keep objects without end. So after the grace period, only pods that can run are waited for
 (:func:`holds_after_grace`), and components that are not being deleted yet. One that is being deleted creates no pods:
@@ -25,10 +26,9 @@ from msgspec.structs import replace
 from cfo.api.appwrapper.created_components import CREATED, DELETED, identity_message
 from cfo.api.appwrapper.inference import INFERRED_KINDS
 from cfo.api.appwrapper.kinds import known_kind
-from cfo.api.appwrapper.names import DELETING_RESOURCES, RESOURCES_DEPLOYED, UNHEALTHY
+from cfo.api.appwrapper.names import DELETING_RESOURCES, RESOURCES_DEPLOYED
 from cfo.controllers.appwrapper.components import Component, ComponentObject
 from cfo.controllers.appwrapper.decision import (
-    EXCESS,
     EXCESS_GRACE,
     MAX_NAME_LENGTH,
     Deletion,
@@ -36,6 +36,7 @@ from cfo.controllers.appwrapper.decision import (
     WrapperDecision,
     WrapperObservation,
 )
+from cfo.controllers.appwrapper.excess import unadmitted_pods_message
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.pods import WrapperPod, time_or_none
 from cfo.controllers.appwrapper.retries import limited_by_readiness
@@ -66,11 +67,19 @@ _COLLECTION: Final = timedelta(seconds=10)
 
 
 def forceful_grace(observation: WrapperObservation) -> timedelta:
-    """Return after which time the deletion of the components deletes pods by force."""
-    grace = observation.settings.forceful_deletion_grace
-    if observation.status().reason(UNHEALTHY) == EXCESS:
-        return min(grace, EXCESS_GRACE)
-    return grace
+    """Return after which time the deletion of the components deletes pods by force.
+
+    Pods without quota must not choose how long they take to end, whatever the components are deleted for. The pods of
+    an AppWrapper that has no more than were admitted get the time that its user chooses.
+    """
+    return limited_grace(
+        observation.settings.forceful_deletion_grace, unadmitted_pods_message(observation)
+    )
+
+
+def limited_grace(grace: timedelta, unadmitted: str) -> timedelta:
+    """Return ``grace``, or a shorter period if pods are ``unadmitted``, as this says."""
+    return min(grace, EXCESS_GRACE) if unadmitted else grace
 
 
 def _forced_from(
@@ -158,7 +167,8 @@ def delete_components(observation: WrapperObservation, decision: WrapperDecision
     forced = forced_deletions(own)
     decision.deletions += forced
     if forced:
-        decision.events.append(forced_event(forced, deadline - began))
+        unadmitted = unadmitted_pods_message(observation)
+        decision.events.append(forced_event(forced, deadline - began, unadmitted))
     if _must_wait(observation, decision, began, remaining, own):
         return False
     if remaining:
@@ -240,11 +250,15 @@ def forced_deletions(pods: Iterable[WrapperPod]) -> list[Deletion]:
     return [Deletion(POD, pod.key, pod.uid, force=True) for pod in pods if not pod.forced]
 
 
-def forced_event(deletions: Sequence[Deletion], grace: timedelta) -> PendingEvent:
-    """Return the Event that says that pods are deleted by force after the grace period ``grace``."""
+def forced_event(deletions: Sequence[Deletion], grace: timedelta, unadmitted: str) -> PendingEvent:
+    """Return the Event that says that pods are deleted by force after the grace period ``grace``.
+
+    ``unadmitted``: which pods shorten it, if any do.
+    """
     names = _enumeration([deletion.key.name for deletion in deletions])
+    cause = f" for pods without quota ({unadmitted})" if unadmitted else ""
     message = (
-        f"The deletion has exceeded its grace period of {format_duration(grace)}; "
+        f"The deletion has exceeded its grace period of {format_duration(grace)}{cause}; "
         f"force-deleting pods: {names}"
     )
     return PendingEvent("Warning", "ForcefulDeletion", message)

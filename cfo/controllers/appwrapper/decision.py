@@ -138,5 +138,5 @@ EXCESS: Final = "ExcessPods"
 EXCESS_GRACE: Final = timedelta(minutes=1)
 """How long at most a component may have more pods than were admitted, such as while KubeRay replaces a cluster.
 
-Their deletion is forced after the same time: pods without quota must not choose how long they take to end.
+The deletion of pods without quota is forced after the same time: they must not choose how long they take to end.
 """

@@ -1,11 +1,15 @@
-"""What follows if components have more pods than their queue admitted: pure functions."""
+"""What follows if pods run that no queue has admitted: more than admitted, or after the quota was returned.
+
+Pure functions of what is observed now, not of what a condition says: other failures replace that, and pods can be
+created in each phase, also while components are being deleted.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Final
 
-from cfo.api.appwrapper.names import UNHEALTHY
+from cfo.api.appwrapper.names import UNHEALTHY, has_quota
 from cfo.controllers.appwrapper.decision import (
     EXCESS,
     EXCESS_GRACE,
@@ -13,22 +17,46 @@ from cfo.controllers.appwrapper.decision import (
     WrapperDecision,
     WrapperObservation,
 )
+from cfo.controllers.appwrapper.pods import WrapperPod
 from cfo.controllers.appwrapper.retries import limited_by_readiness, reset_or_fail
 
-_EXCESS_RETRIES: Final = 3
+EXCESS_RETRIES: Final = 3
 """How many retries are allowed at most if a component has more pods than were admitted."""
+
+
+def unadmitted_pods_message(observation: WrapperObservation) -> str:
+    """Return which pods run without quota, such as more than were admitted; empty if none does."""
+    if not observation.is_queued:
+        return ""
+    if has_quota(observation.wrapper):
+        return excess_message(observation)
+    pods = len(own_pods_with_resources(observation))
+    return f"{pods} pods run after the quota was returned" if pods else ""
+
+
+def own_pods_with_resources(observation: WrapperObservation) -> list[WrapperPod]:
+    """Return the pods that descend from the AppWrapper and may use resources of a node."""
+    return [pod for pod in observation.pods if pod.ancestor and pod.holds_resources]
+
+
+def counted_pods(active: int, ending: int, admitted: int) -> int:
+    """Return how many pods need quota of those that are ``active``, and those whose deletion has begun.
+
+    As many as ``admitted`` may be ending in addition, because their controllers replace them at once. More of them
+    count: users choose how long their pods take to end.
+    """
+    return active + max(0, ending - admitted)
 
 
 def excess_message(observation: WrapperObservation) -> str:
     """Return which components have more pods than their queue admitted; empty if none has.
 
-    As many pods as admitted may be ending in addition, because their controllers replace them at once. More of them
-    count: users choose how long their pods take to end. Other pods that descend from the AppWrapper count as well; they
-    can be those of components whose creation is not recorded yet.
+    Other pods that descend from the AppWrapper count as well (:func:`counted_pods`); they can be those of components
+    whose creation is not recorded yet.
     """
     if not observation.is_queued:
         return ""
-    holding = [pod for pod in observation.pods if pod.ancestor and pod.holds_resources]
+    holding = own_pods_with_resources(observation)
     active = Counter(pod.ancestor for pod in holding if not pod.deleting)
     ending = Counter(pod.ancestor for pod in holding if pod.deleting)
     found: list[str] = []
@@ -41,7 +69,7 @@ def excess_message(observation: WrapperObservation) -> str:
             unrecorded += admitted
             continue
         recorded.add(uid)
-        pods = active[uid] + max(0, ending[uid] - admitted)
+        pods = counted_pods(active[uid], ending[uid], admitted)
         if pods > admitted:
             found.append(
                 f"{component.display_name} has {pods} pods, but its queue admitted {admitted}"
@@ -72,4 +100,4 @@ def tolerate_excess(
         decision.requeue_at(deadline)
         return
     decision.record_warning(UNHEALTHY, f"{EXCESS}: {message}")
-    reset_or_fail(observation, decision, max_retries=_EXCESS_RETRIES)
+    reset_or_fail(observation, decision, max_retries=EXCESS_RETRIES)

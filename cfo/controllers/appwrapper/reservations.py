@@ -40,8 +40,10 @@ from cfo.controllers.appwrapper.component_deletion import (
     forced_deletions,
     forced_event,
     holds_after_grace,
+    limited_grace,
 )
 from cfo.controllers.appwrapper.deletions import DELETIONS_PER_STEP, delete_objects
+from cfo.controllers.appwrapper.excess import counted_pods
 from cfo.controllers.appwrapper.namespace_pods import NamespacePods, listed_pod
 from cfo.controllers.appwrapper.pods import time_or_none
 from cfo.controllers.appwrapper.status import is_true
@@ -243,10 +245,11 @@ class ReservationReconciler:
         )
         own = [each.pod for each in pods.own_pods(ancestors) if each.pod.uid not in pods.succeeded]
         settings = Settings.of(workload, self._fault_tolerance)
-        grace = _grace_of(workload, settings)
+        excess = _excess_message(workload, own)
+        grace = limited_grace(_grace_of(workload, settings), excess)
         ends_at = _release_began_at(workload) + grace
         if self._clock.now() >= ends_at:
-            return await self._force_deletion(workload, waiting, own, grace)
+            return await self._force_deletion(workload, waiting, own, grace, excess)
         waiting.asked_at = self._namespaces.ask(request.namespace)
         if own:
             end = f"until they end, such as {own[0].name}"
@@ -267,11 +270,17 @@ class ReservationReconciler:
         return True
 
     async def _force_deletion(
-        self, workload: Object, waiting: _Waiting, own: Iterable[PodMeta], grace: timedelta
+        self,
+        workload: Object,
+        waiting: _Waiting,
+        own: Iterable[PodMeta],
+        grace: timedelta,
+        excess: str,
     ) -> bool:
         """Delete by force the first of the pods ``own`` that are not being deleted by force yet.
 
-        Returns whether one of ``own`` keeps the quota.
+        ``excess``: which pods shorten the grace period ``grace``, if any do. Returns whether one of ``own`` keeps the
+        quota.
         """
         now = self._clock.now()
         latest = _deleted_at(workload) + LAST_CREATION
@@ -284,7 +293,7 @@ class ReservationReconciler:
         deletions = forced_deletions(pod for pod in pods if pod.uid not in forced_since)
         step = deletions[:DELETIONS_PER_STEP]
         if step:
-            notice = forced_event(step, grace)
+            notice = forced_event(step, grace, excess)
             self._events.event(workload, notice.type, notice.reason, notice.message)
             await delete_objects(self._client, step)
             forced_since.update({deletion.uid: now for deletion in step})
@@ -385,6 +394,15 @@ def _grace_of(workload: Mapping[str, Any], settings: Settings) -> timedelta:
         return grace
     rest = since + settings.grace_period_ceiling - _release_began_at(workload)
     return min(grace, max(rest, LEAST_GRACE))
+
+
+def _excess_message(workload: Mapping[str, Any], own: Collection[PodMeta]) -> str:
+    """Return that more pods than were admitted run or are ending; empty if not."""
+    pod_sets = (workload.get("spec") or {}).get("podSets") or ()
+    admitted = sum(pod_set.get("count", 1) for pod_set in pod_sets)
+    ending = sum(pod.deletion_timestamp is not None for pod in own)
+    pods = counted_pods(len(own) - ending, ending, admitted)
+    return f"{pods} pods, but its queue admitted {admitted}" if pods > admitted else ""
 
 
 def _release_began_at(workload: Mapping[str, Any]) -> datetime:

@@ -40,7 +40,12 @@ from cfo.controllers.appwrapper.decision import (
     WrapperDecision,
     WrapperObservation,
 )
-from cfo.controllers.appwrapper.excess import excess_message, tolerate_excess
+from cfo.controllers.appwrapper.excess import (
+    EXCESS_RETRIES,
+    excess_message,
+    own_pods_with_resources,
+    tolerate_excess,
+)
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.pods import (
     PodCounts,
@@ -283,7 +288,12 @@ def _run(observation: WrapperObservation, decision: WrapperDecision) -> None:
         message = f"Found {len(failed)} failed components: {', '.join(failed)}"
         causes = f"; {failed_pods_message(observation.pods)}" if counts.failed else ""
         report_unhealthy(decision, "FailedComponent", message + causes)
-        reset_or_fail(observation, decision, terminal=counts.terminal_failure)
+        reset_or_fail(
+            observation,
+            decision,
+            terminal=counts.terminal_failure,
+            max_retries=EXCESS_RETRIES if excess else None,
+        )
     elif success:
         _succeed(status, success)
     elif excess:
@@ -529,7 +539,7 @@ def _is_revived(observation: WrapperObservation, status: WrapperStatus) -> bool:
         return True
     if not observation.is_queued:
         return False
-    return any(pod.ancestor and pod.holds_resources for pod in observation.pods)
+    return bool(own_pods_with_resources(observation))
 
 
 def _terminate(observation: WrapperObservation) -> WrapperDecision:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import timedelta
 
 import pytest
 
 from cfo.api.appwrapper.names import (
+    DELETING_RESOURCES,
     UNHEALTHY,
     Phase,
 )
@@ -16,7 +18,9 @@ from cfo.controllers.appwrapper.components import (
 from cfo.controllers.appwrapper.creation import Creation, after_creation
 from cfo.controllers.appwrapper.pods import WrapperPod
 from cfo.controllers.appwrapper.transition import decide
+from cfo.runtime.objects import parse_time
 from cfo.runtime.objects.kinds import JOB, POD
+from cfo.runtime.objects.unstructured import Object
 from test.support.observations import (
     UID,
     observe,
@@ -80,16 +84,67 @@ def test_ending_pods_count_beyond_as_many_as_were_admitted() -> None:
     )
 
 
-def test_more_pods_than_admitted_are_forced_to_end_after_a_minute() -> None:
-    obj = queued(running_wrapper("Job", forcefulDeletionGracePeriodDuration="10h"))
-    pods = [RUNNING_POD, RUNNING_POD]
-    obj, _ = step(obj, pods=pods)
-    obj, _ = step(obj, pods=pods, now=seconds_later(60))
-    assert phase(obj) == Phase.RESETTING
-    obj, decision = step(obj, pods=pods, now=seconds_later(60))
-    assert decision.deadline == seconds_later(120)
-    obj, decision = step(obj, pods=pods, now=seconds_later(120))
-    assert [item.force for item in decision.deletions if item.gvk == POD] == [True, True]
+ENDING_POD = dataclasses.replace(RUNNING_POD, deleting=True, has_node=True)
+ADMITTED = [ENDING_POD, RUNNING_POD]
+EXCESS = [ENDING_POD, RUNNING_POD, RUNNING_POD]
+EXISTING = ComponentObject(uid="c-0")
+FAILED = ComponentObject(uid="c-1", failed=True)
+SUSPENDED: Object = {"spec": {"suspend": True}}
+DELETED: Object = {"metadata": {"deletionTimestamp": "2026-01-01T12:00:00Z"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "objects", "before", "after", "are_forced"),
+    [
+        ({}, [EXISTING], EXCESS, EXCESS, True),
+        ({}, [EXISTING, None], ADMITTED, EXCESS, True),
+        ({}, [EXISTING, None], ADMITTED, ADMITTED, False),
+        ({}, [EXISTING, FAILED], EXCESS, EXCESS, True),
+        ({}, [EXISTING, FAILED], ADMITTED, ADMITTED, False),
+        (SUSPENDED, [EXISTING], EXCESS, EXCESS, True),
+        (SUSPENDED, [EXISTING], ADMITTED, ADMITTED, False),
+        (DELETED, [EXISTING], ADMITTED, EXCESS, True),
+        (DELETED, [EXISTING], ADMITTED, ADMITTED, False),
+        ({}, [EXISTING], [SUCCEEDED_POD], [RUNNING_POD], True),
+    ],
+    ids=[
+        "more pods than admitted",
+        "component missing, then more pods",
+        "component missing",
+        "component failed, with more pods",
+        "component failed",
+        "suspended with more pods",
+        "suspended",
+        "deleted, then more pods",
+        "deleted",
+        "pods after the success",
+    ],
+)
+def test_only_pods_without_quota_are_forced_to_end_a_minute_after_a_deletion_began(
+    changes: Object,
+    objects: list[ComponentObject | None],
+    before: list[WrapperPod],
+    after: list[WrapperPod],
+    *,
+    are_forced: bool,
+) -> None:
+    """Whatever the components are deleted for, and also pods that the garbage collector has not deleted."""
+    kinds = ["Job"] * len(objects)
+    obj = queued(running_wrapper(*kinds, forcefulDeletionGracePeriodDuration="10h"))
+    for section, values in changes.items():
+        obj[section] = {**obj[section], **values}
+    for seconds, pods in ((0, before), (60, before), (60, after)):
+        obj, _ = step(obj, objects=objects, pods=pods, now=seconds_later(seconds))
+    deleting = condition(obj, DELETING_RESOURCES)
+    assert deleting["status"] == "True"
+    due = parse_time(deleting["lastTransitionTime"]) + timedelta(minutes=1)
+    _, waiting = step(obj, objects=objects, pods=after, now=due - timedelta(milliseconds=1))
+    assert POD not in [item.gvk for item in waiting.deletions]
+    _, decision = step(obj, objects=objects, pods=after, now=due)
+    forced = [item.force for item in decision.deletions if item.gvk == POD]
+    assert forced == [True] * len(after) * are_forced
+    notes = [item.message for item in decision.events if item.reason == "ForcefulDeletion"]
+    assert ["of 1m for pods without quota (" in note for note in notes] == [True] * are_forced
 
 
 def test_more_pods_than_admitted_are_retried_three_times_at_most() -> None:
@@ -100,6 +155,14 @@ def test_more_pods_than_admitted_are_retried_three_times_at_most() -> None:
     obj, _ = step(obj, pods=pods, now=seconds_later(60))
     assert phase(obj) == Phase.FAILED
     assert condition(obj, UNHEALTHY)["message"].endswith("; all 3 retries failed as well")
+
+
+def test_failures_with_more_pods_than_admitted_are_retried_three_times_at_most() -> None:
+    obj = queued(running_wrapper("Job", "Job", retryLimit="1000"))
+    obj["status"]["resettingCount"] = 3
+    for pods, expected in ((ADMITTED, Phase.RESETTING), (EXCESS, Phase.FAILED)):
+        after, _ = step(obj, objects=[EXISTING, FAILED], pods=pods)
+        assert phase(after) == expected
 
 
 def test_failed_components_are_not_kept_with_more_pods_than_admitted() -> None:

@@ -24,8 +24,10 @@ from cfo.controllers.appwrapper.reservations import (
     ReservationReconciler,
     Reservations,
     _concerns,
+    _excess_message,
     _grace_of,
 )
+from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime import Client, Entry, Event, NamespacedName, Object, key_of
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.store import EventType
@@ -179,3 +181,16 @@ def test_pods_that_are_not_ready_keep_a_reservation_up_to_the_ceiling(
     obj["metadata"]["annotations"][FORCEFUL_DELETION] = "24h"
     settings = Settings.of(obj, FaultToleranceConfiguration())
     assert _grace_of(obj, settings) == timedelta(minutes=minutes)
+
+
+@pytest.mark.parametrize(
+    ("active", "ending", "expected"), [(3, 3, 0), (4, 0, 4), (0, 6, 0), (0, 7, 4)]
+)
+def test_more_pods_than_admitted_shorten_a_reservation(
+    active: int, ending: int, expected: int
+) -> None:
+    obj = workload("w")
+    obj["spec"] = {"podSets": [{"count": 2}, {"count": 1}]}
+    own = [PodMeta()] * active + [PodMeta(deletion_timestamp="2026-01-01T00:00:00Z")] * ending
+    message = f"{expected} pods, but its queue admitted 3" if expected else ""
+    assert _excess_message(obj, own) == message
