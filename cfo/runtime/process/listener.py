@@ -51,7 +51,7 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from cfo.runtime.process.large_responses import LargeResponses
-from cfo.runtime.process.small_reads import SmallReads, SmallTLSReads
+from cfo.runtime.process.small_reads import READ_BYTES, SmallReads, SmallTLSReads
 
 KEEP_ALIVE: Final = 180.0
 """Seconds after which an idle connection is closed. API servers do this after 90 s; they have to close first."""
@@ -324,6 +324,9 @@ class Listener:
         except BaseException:
             transport.abort()
             raise
+        if protocol.transport is not None:
+            # While aiohttp pauses reading, asyncio keeps up to 256 KiB, and then decrypts them in one turn.
+            protocol.transport.set_read_buffer_limits(high=READ_BYTES)
 
     def _close_without_request(self, connection: _Connection) -> None:
         """Close a connection on which no request has arrived."""

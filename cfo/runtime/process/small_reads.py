@@ -52,6 +52,9 @@ class SmallReads(asyncio.BufferedProtocol):
 
 
 class SmallTLSReads(sslproto.SSLProtocol):
-    """asyncio's TLS, which decrypts at most :data:`READ_BYTES` in each turn."""
+    """asyncio's TLS, which decrypts at most :data:`READ_BYTES` in each turn.
+
+    After the handshake, the read buffer of the connection's transport has to be limited to this size, too.
+    """
 
     max_size = READ_BYTES

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -29,15 +30,17 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class Server:
     """A running listener. Requests for ``/wait`` are answered after ``release`` is set."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.release = asyncio.Event()
         self.waiting = 0
+        self.transport: Any = None
+        """The transport of the last request for ``/wait``."""
         self.streams: list[Stream] = []
         self.large: list[web.Response] = []
         self._socket = bind_socket(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.http = web.Server(self._handle, **server_options())
-        self.listener = Listener("test", self.http, self._socket, limit=LIMIT)
+        self.listener = Listener("test", self.http, self._socket, limit=LIMIT, tls=tls)
 
     async def _handle(self, request: web.BaseRequest) -> web.Response:
         if request.path == "/large":
@@ -45,7 +48,9 @@ class Server:
             return self.large[-1]
         if request.path == "/wait":
             self.waiting += 1
+            self.transport = request.transport
             await self.release.wait()
+            await request.content.read()
         return web.Response(text="ok")
 
     async def connect(self, source: str = "127.0.0.1") -> Stream:
@@ -73,8 +78,8 @@ async def get(stream: Stream, path: str = "/") -> bytes:
 
 
 @asynccontextmanager
-async def running() -> AsyncIterator[Server]:
-    server = Server()
+async def running(tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
+    server = Server(tls)
     task = asyncio.create_task(server.listener.run())
     try:
         async with asyncio.timeout(120):
@@ -251,24 +256,49 @@ async def test_little_is_read_in_each_turn() -> None:
     assert max(reader.sizes) <= READ_BYTES
 
 
+def server_tls(tmp_path: Path) -> ssl.SSLContext:
+    return server_ssl_context(create_certificate(create_ca(), "test", "test"), tmp_path)
+
+
+async def connect_with_tls(sock: socket.socket) -> Stream:
+    tls = ssl.create_default_context()
+    tls.check_hostname = False
+    tls.verify_mode = ssl.CERT_NONE
+    return await asyncio.open_connection(sock=sock, ssl=tls, server_hostname="test")
+
+
 async def test_little_is_decrypted_in_each_turn(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     reader = _Reader()
     ours, theirs = socket.socketpair()
     handshake = loop.create_future()
-    context = server_ssl_context(create_certificate(create_ca(), "test", "test"), tmp_path)
-    tls = SmallTLSReads(loop, reader, context, handshake, server_side=True)
+    tls = SmallTLSReads(loop, reader, server_tls(tmp_path), handshake, server_side=True)
     await loop.connect_accepted_socket(lambda: tls, ours)
-    client = ssl.create_default_context()
-    client.check_hostname = False
-    client.verify_mode = ssl.CERT_NONE
-    _, writer = await asyncio.open_connection(sock=theirs, ssl=client, server_hostname="test")
+    _, writer = await connect_with_tls(theirs)
     sent = 64 * READ_BYTES
     await send_all(writer, sent)
     await reader.is_closed.wait()
     assert sum(reader.sizes) == sent
     largest_record = 1 << 14
     assert max(reader.sizes) <= largest_record + READ_BYTES
+
+
+async def test_little_is_kept_undecrypted_while_reading_is_paused(tmp_path: Path) -> None:
+    sent = 2 << 20
+    async with running(server_tls(tmp_path)) as server:
+        reader, writer = await connect_with_tls(
+            socket.create_connection(("127.0.0.1", server.port))
+        )
+        server.streams.append((reader, writer))
+        head = f"POST /wait HTTP/1.1\r\nHost: test\r\nContent-Length: {sent}\r\n\r\n"
+        writer.write(head.encode() + bytes(sent))
+        await eventually(lambda: server.transport is not None)
+        await eventually(lambda: server.transport.get_read_buffer_size() >= READ_BYTES)
+        for _ in range(100):  # turns of the event loop, in each of which it could read some more
+            await asyncio.sleep(0)
+        assert server.transport.get_read_buffer_size() <= 2 * READ_BYTES
+        server.release.set()
+        assert (await reader.readuntil(b"\r\n")).split()[1] == b"200"
 
 
 async def send_all(writer: asyncio.StreamWriter, count: int) -> None:
