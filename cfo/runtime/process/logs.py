@@ -21,7 +21,7 @@ import orjson
 import structlog
 from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
-from cfo.runtime.process.printable import printable, printable_lines
+from cfo.runtime.process.printable import printable, printable_lines, replace_characters
 
 __all__ = ["LEVELS", "LogFormat", "configure", "hide_local_variables"]
 
@@ -30,6 +30,9 @@ LogFormat = Literal["console", "json"]
 LEVELS = ("debug", "info", "warning", "error")
 
 _MAX_VALUE: Final = 10_000
+"""The maximum number of characters of a value: it can be text of users, such as an error of an API server of 1 MiB."""
+
+_HALF: Final = _MAX_VALUE // 2
 _BLOCKS: Final = frozenset({"stack", "exception"})
 _ONLY_FOR_SEARCHES: Final = ("controllerGroup", "controllerKind", "reconcileID", "causes")
 _ORDER = (
@@ -53,6 +56,7 @@ def configure(
     ``level`` is one of :data:`LEVELS`; libraries that use ``logging`` are logged from ``warning`` upwards at any level.
     On a terminal, lines have no ``reconcileID``, ``causes``, and group and kind of the controller, unless ``level`` is
     ``debug`` or the format JSON.
+    A value has at most 10,000 characters; the rest is replaced with ``…``, in stack traces the middle.
     A line that the stream does not take, as on a full disk, is dropped: no work depends on the log. The next line has
     the number of failures as ``unwrittenLines``. Raises :class:`ValueError` for an unknown level or format.
     """
@@ -74,6 +78,7 @@ def configure(
         render = [
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
             structlog.processors.ExceptionRenderer(),
+            _limit_values,
             _as_zap,
             structlog.processors.JSONRenderer(serializer=_serialize),
         ]
@@ -81,6 +86,7 @@ def configure(
         render = [
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
             *([_shorten] if out.isatty() and level != "debug" else []),
+            _limit_values,
             _make_printable,
             structlog.dev.ConsoleRenderer(
                 colors=_has_colors(out), exception_formatter=_write_traceback, timestamp_key="ts"
@@ -195,6 +201,31 @@ def _shorten(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     return event
 
 
+def _limit_values(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Cut long values, before anything reads their characters one by one."""
+    for key, value in event.items():
+        if key in _BLOCKS:
+            event[key] = _limited_block(value)
+        elif key != "exc_info":
+            event[key] = _limited(value)
+    return event
+
+
+def _limited(value: Any) -> Any:
+    """Return ``value``, or the start of its text if that is too long."""
+    text = value if isinstance(value, str) else str(value)
+    if len(text) <= _MAX_VALUE:
+        return value
+    return f"{text[: _MAX_VALUE - 1]}…"
+
+
+def _limited_block(text: str) -> str:
+    """Return a stack trace, without its middle if it is too long: it ends with what has failed."""
+    if len(text) <= _MAX_VALUE:
+        return text
+    return f"{text[:_HALF]}\n…\n{text[-_HALF:]}"
+
+
 def _make_printable(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     """Escape what a terminal interprets; the renderer prints strings as they are, and all other values escaped."""
     for key, value in event.items():
@@ -211,7 +242,7 @@ def _write_traceback(stream: TextIO, exception: ExcInfo) -> None:
     """Write a stack trace, whose message can contain text of users."""
     text = io.StringIO()
     structlog.dev.plain_traceback(text, exception)
-    stream.write(printable_lines(text.getvalue()))
+    stream.write(printable_lines(_limited_block(text.getvalue())))
 
 
 def _serialize(event: Any, default: Callable[[Any], Any] | None = None, **_: Any) -> str:
@@ -219,7 +250,7 @@ def _serialize(event: Any, default: Callable[[Any], Any] | None = None, **_: Any
     if line.isprintable():
         return line
     # orjson does not escape all of them: bidirectional marks, for example.
-    return "".join(map(_json_escape, line))
+    return replace_characters(line, _json_escape)
 
 
 def _json_escape(character: str) -> str:

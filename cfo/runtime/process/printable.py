@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 _NAMED: Final = {
@@ -32,7 +33,7 @@ def printable(text: str, limit: int = 1000) -> str:
         text = f"{text[: limit - 1]}…"
     if text.isprintable() and (text.isascii() or _BLANK.isdisjoint(text)):
         return text
-    escaped = "".join(map(escape, text))
+    escaped = replace_characters(text, escape)
     if len(escaped) > limit:
         return f"{escaped[: limit - 1]}…"
     return escaped
@@ -50,13 +51,18 @@ def printable_lines(text: str) -> str:
     """Return ``text`` with its line breaks and tabs; other characters that are not printable are escaped."""
     if text.isprintable() and (text.isascii() or _BLANK.isdisjoint(text)):
         return text
-    return "".join(map(_escape_within_lines, text))
+    return replace_characters(text, _escape_within_lines)
 
 
 def _escape_within_lines(character: str) -> str:
     if character in "\n\t":
         return character
     return escape(character)
+
+
+def replace_characters(text: str, replacement: Callable[[str], str]) -> str:
+    """Return ``text`` with each character replaced; ``replacement`` is called only once for each distinct one."""
+    return text.translate({ord(character): replacement(character) for character in set(text)})
 
 
 def escape(character: str) -> str:

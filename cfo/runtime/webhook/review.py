@@ -40,6 +40,8 @@ _MAX_STEPS: Final = 4
 _MAX_KEY: Final = 63
 _MAX_MESSAGE: Final = 1 << 20
 _MAX_ERROR: Final = 300
+_MAX_KIND: Final = 100
+"""The maximum number of characters of an unexpected kind or apiVersion in a message."""
 
 _VALUE_BYTES: Final = 8
 """The weight of each comma, list and object: in a usual object, they have as many bytes on average."""
@@ -310,10 +312,9 @@ def read_review(body: bytes, controllers: Collection[str] = ()) -> AdmissionRequ
         except RecursionError:
             raise NestedTooDeeply("", _uid(body)) from None
         if (review.api_version, review.kind) != (_API_VERSION, _KIND):
-            raise BadReview(
-                f"expected {_KIND} of {_API_VERSION}, got {review.kind or 'no kind'} "
-                f"of {review.api_version or 'no apiVersion'}"
-            )
+            kind = printable(review.kind, _MAX_KIND) or "no kind"
+            api_version = printable(review.api_version, _MAX_KIND) or "no apiVersion"
+            raise BadReview(f"expected {_KIND} of {_API_VERSION}, got {kind} of {api_version}")
         request = review.request
         if request is None:
             raise BadReview("the review contains no request")

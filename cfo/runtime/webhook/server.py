@@ -75,6 +75,9 @@ _MAX_TIMEOUT: Final = 30.0
 _RETRY_SECONDS: Final = 1
 """After how many seconds an API server sends a refused request again, at most ten times."""
 
+_MAX_LOGGED: Final = 253
+"""How many characters of a request's kind, namespace and name are logged: the longest names of objects have as many."""
+
 _SHUTDOWN_TIMEOUT: Final = 1.0
 
 _log = structlog.get_logger(__name__)
@@ -306,9 +309,9 @@ class WebhookServer:
         """Call the handler. The review times out after ``seconds``, at the ``deadline`` of the event loop's clock."""
         with structlog.contextvars.bound_contextvars(
             webhook=webhook.path,
-            kind=review.kind.kind,
-            namespace=review.namespace,
-            name=review.name,
+            kind=review.kind.kind[:_MAX_LOGGED],
+            namespace=review.namespace[:_MAX_LOGGED],
+            name=review.name[:_MAX_LOGGED],
             operation=str(review.operation),
             requestID=review.uid,
         ):

@@ -242,3 +242,24 @@ def test_log_of_a_program_that_configures_none_has_no_colors_in_a_pipe() -> None
     )
     assert b"Started" in done.stdout
     assert b"\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_long_values_are_cut(log_format: Literal["json", "console"]) -> None:
+    stream = io.StringIO()
+    configure(log_format, "info", stream)
+    log = structlog.get_logger("cfo.test")
+    long = "\u202e" * 100_000
+    log.info(long)
+    log.info("Value", name=long)
+    log.info("Nested", names=[long], objects={long: 1})
+    logging.getLogger("library").warning("%s", long)
+    try:
+        raise ValueError(f"START {long} END")
+    except ValueError:
+        log.exception("Failed")
+    written = stream.getvalue()
+    assert written.count("…") >= 6
+    assert len(written) < 6 * 6 * 10_000  # each of the values that are cut, escaped
+    assert "Traceback" in written
+    assert "END" in written

@@ -170,6 +170,8 @@ def test_missing_fields_of_a_review_are_empty_and_unknown_ones_are_ignored() -> 
         (b"[]", "cannot decode the body"),
         (b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview"}', "v1beta1"),
         (b'{"apiVersion":"v1","kind":"Pod"}', "got Pod of v1"),
+        (b'{"apiVersion":"v1","kind":"%s"}' % (b"k" * 1_000_000), "got kkk.*… of v1"),
+        (b'{"apiVersion":"%s","kind":"Pod"}' % (b"v" * 1_000_000), "got Pod of vvv.*…"),
         (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}', "no request"),
         (review(operation="PATCH"), "cannot decode the body"),
         (review(object=[1]), "must be JSON objects"),
@@ -179,8 +181,9 @@ def test_missing_fields_of_a_review_are_empty_and_unknown_ones_are_ignored() -> 
     ],
 )
 def test_invalid_review_is_rejected_with_the_reason(body: bytes, message: str) -> None:
-    with pytest.raises(BadReview, match=message):
+    with pytest.raises(BadReview, match=message) as raised:
         read_review(body)
+    assert len(str(raised.value)) < 1_000
 
 
 LARGE = {"metadata": {"name": "a"}, "spec": {"text": "," * 300_000, "suspend": False}}
