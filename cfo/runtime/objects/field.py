@@ -16,15 +16,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from itertools import islice
 from typing import Any, Final
 
 from cfo.runtime.objects.parsers import format_duration
 from cfo.runtime.process.arguments import require_type
-from cfo.runtime.process.printable import escape, printable
+from cfo.runtime.process.printable import escape, printable, replace_characters
 from cfo.runtime.process.strings import require_list
 
 __all__ = [
@@ -56,6 +57,9 @@ MAX_ERRORS: Final = 100
 
 _MAX_SHOWN: Final = 1_000
 """A message contains at most this many characters for a value, and for a detail."""
+
+_MAX_DEPTH: Final = 200
+"""How many levels of a value are shown, as many as an object in a review can have."""
 
 
 class Path:
@@ -142,7 +146,7 @@ _WITHOUT_VALUE = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FieldError:
     """One error: its reason (``FieldValueInvalid`` ...), the field's path, its value, and a detail."""
 
@@ -151,9 +155,9 @@ class FieldError:
     value: Any = OMIT
     detail: str = ""
 
-    @property
+    @cached_property
     def body(self) -> str:
-        """The message without the path: the ``message`` of a cause."""
+        """The message without the path: the ``message`` of a cause. Formatted once, because a value can be long."""
         text = _MESSAGES.get(self.reason, self.reason)
         if self.reason not in _WITHOUT_VALUE and self.value is not OMIT:
             text = f"{text}: {go_value(self.value)}"
@@ -308,30 +312,58 @@ def _shortened(text: str) -> str:
 def go_json(value: Any) -> str:
     """Encode JSON as Go's encoder does: compact, keys sorted, ``<``, ``>`` and ``&`` escaped.
 
-    A value that is not JSON, such as one of a typed object, is its string; a timedelta is a Go duration.
+    A value that is not JSON, such as one of a typed object, is its string; a timedelta is a Go duration. Encodes only
+    the start of what has over 1,000 characters: the value can be as large as a review.
     """
-    text = json.dumps(
-        _plain(value), ensure_ascii=False, separators=(",", ":"), sort_keys=True, default=_shown
-    )
+    text = ""
+    for piece in _pieces(value, 0):
+        text += piece
+        if len(text) > _MAX_SHOWN:
+            break
     for character in "<>&\u2028\u2029":
         if character in text:
             text = text.replace(character, f"\\u{ord(character):04x}")
     return text
 
 
-def _shown(value: object) -> str:
-    return format_duration(value) if isinstance(value, timedelta) else str(value)
+def _pieces(value: Any, depth: int) -> Iterator[str]:
+    """Yield the JSON of ``value``, which is ``depth`` levels below the value that is shown, piece by piece."""
+    if depth > _MAX_DEPTH:
+        yield "…"
+    elif isinstance(value, dict):
+        yield "{"
+        # More keys have more characters than are shown; then they need not be the first ones.
+        names = sorted(islice(value, _MAX_SHOWN), key=str)
+        for at, name in enumerate(names):
+            if at:
+                yield ","
+            yield _go_scalar(name if isinstance(name, str) else _go_scalar(name))
+            yield ":"
+            yield from _pieces(value[name], depth + 1)
+        yield "}"
+    elif isinstance(value, (list, tuple)):
+        yield "["
+        for at, item in enumerate(value):
+            if at:
+                yield ","
+            yield from _pieces(item, depth + 1)
+        yield "]"
+    else:
+        yield _go_scalar(value)
 
 
-def _plain(value: Any) -> Any:
-    """Return ``value`` with integral floats converted to integers, because Go prints ``1.0`` as ``1``."""
+def _go_scalar(value: Any) -> str:
+    """Encode a value that contains no others; only the start of a long string."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
-        return int(value)
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
+        value = int(value)  # Go prints 1.0 as 1
+    if isinstance(value, str):
+        value = value[: _MAX_SHOWN + 1]
+    return json.dumps(value, ensure_ascii=False, default=_shown)
+
+
+def _shown(value: object) -> str:
+    text = format_duration(value) if isinstance(value, timedelta) else str(value)
+    return text[: _MAX_SHOWN + 1]
 
 
 def _go_float(value: float) -> str:
@@ -349,7 +381,7 @@ def go_quote(text: str) -> str:
     """Quote a string as ``%q`` does: with the escapes of Go's ``strconv.Quote``."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
-    quoted = "".join(map(_go_escape, text))
+    quoted = replace_characters(text, _go_escape)
     return f'"{quoted}"'
 
 

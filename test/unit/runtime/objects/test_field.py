@@ -116,6 +116,48 @@ def test_long_values_are_shortened(value: Any) -> None:
     assert error.body.endswith("y…")
 
 
+class Recorded(list[str]):
+    """A list that counts how many of its items are read."""
+
+    read = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for item in super().__iter__():
+            self.read += 1
+            yield item
+
+
+def test_only_the_shown_start_of_a_value_is_encoded_and_only_once() -> None:
+    value = Recorded(["x"] * 20_000)
+    error = type_invalid("spec", {"a": value}, "must be a string")
+    shown = '{"a":[' + '"x",' * 249
+    assert error.body == f"Invalid value: {shown[:999]}…: must be a string"
+    assert str(error) == f"spec: {error.cause()['message']}"
+    assert value.read < 300
+
+
+def test_value_with_very_many_levels_is_shown() -> None:
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+    assert str(invalid("spec", value, "no")).startswith("spec: Invalid value: [[[[")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (
+            {"b": [1.0, 2.5, True, None], "a": {}, "c": "<&>"},
+            r'{"a":{},"b":[1,2.5,true,null],"c":"\u003c\u0026\u003e"}',
+        ),
+        ([1e21, 1e20, "\u2028"], r'[1e+21,100000000000000000000,"\u2028"]'),
+        ([], "[]"),
+    ],
+)
+def test_value_is_encoded_as_in_go(value: Any, shown: str) -> None:
+    assert invalid("spec", value, "no").body == f"Invalid value: {shown}: no"
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [

@@ -254,12 +254,9 @@ def test_long_values_are_cut(log_format: Literal["json", "console"]) -> None:
     log.info("Value", name=long)
     log.info("Nested", names=[long], objects={long: 1})
     logging.getLogger("library").warning("%s", long)
-    try:
-        raise ValueError(f"START {long} END")
-    except ValueError:
-        log.exception("Failed")
+    log.error("Failed", exc_info=ValueError(f"{long} END"))
     written = stream.getvalue()
     assert written.count("…") >= 6
     assert len(written) < 6 * 6 * 10_000  # each of the values that are cut, escaped
-    assert "Traceback" in written
-    assert "END" in written
+    assert "ValueError: " in written
+    assert " END" in written
