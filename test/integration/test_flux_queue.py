@@ -18,7 +18,7 @@ from cfo.api.flux.names import (
     QUOTA_RESERVED,
     JobState,
 )
-from cfo.controllers.flux.fluxjob.kept_failures import MAX_KEPT
+from cfo.controllers.flux.fluxjob import kept_failures
 from cfo.controllers.flux.fluxjob.reconciler import FluxJobReconciler
 from cfo.runtime.client import name_checks
 from cfo.runtime.objects.kinds import CONFIG_MAP, JOB, POD, PRIORITY_CLASS
@@ -244,17 +244,6 @@ async def test_job_of_higher_priority_evicts_the_newest_of_lower_priority(
         assert observer.most_pods <= 4
 
 
-async def test_unknown_priority_class_is_reported_until_it_exists(env: FluxEnvironment) -> None:
-    async with run_flux_controllers(env):
-        await env.create(flux_setup())
-        await env.create(flux_job(priorityClassName="later"))
-        job = await wait_for_reason(env, "PriorityClassNotFound")
-        assert condition(job, JobState.WAITING)["message"] == "PriorityClass later does not exist"
-        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": PRIORITY_CLASS.kind}
-        await env.create({**kind, "metadata": {"name": "later"}, "value": 1})
-        await wait_for_state(env, JobState.FINISHED)
-
-
 async def test_suspended_job_releases_its_quota_and_is_admitted_again(env: FluxEnvironment) -> None:
     async with run_flux_controllers(env), observe(env) as observer:
         await env.create(flux_setup(max_size=2, mini_cluster=RUNNING))
@@ -383,37 +372,57 @@ async def test_job_holds_no_quota_while_an_object_of_its_minicluster_has_a_taken
             await wait_for_state(env, JobState.FINISHED, name)
 
 
-async def test_object_that_the_api_server_refuses_is_reported_by_the_job(
-    env: FluxEnvironment,
-) -> None:
+async def test_problems_of_jobs_are_reported_until_they_are_corrected(env: FluxEnvironment) -> None:
+    async with run_flux_controllers(env):
+        await env.create(flux_setup())
+        await check_refused_object(env)
+        await check_invalid_job(env)
+        await check_unknown_priority_class(env)
+
+
+async def check_refused_object(env: FluxEnvironment) -> None:
+    """The API server refuses an object of the MiniCluster."""
     wrong = {"pod": {"hostPID": True}, "shareProcessNamespace": True}
-    async with run_flux_controllers(env):
-        await env.create(flux_setup())
-        job = await env.create(flux_job(template=wrong))
-        refused = await wait_for_job(
-            env, lambda obj: condition(obj, OBJECTS_READY).get("status") == "False", "refused"
-        )
-        assert condition(refused, OBJECTS_READY)["reason"] == "FailedToWrite"
-        await env.wait_for_event("FailedToWrite", "ShareProcessNamespace and HostPID")
-        await env.patch(job, {"spec": {"suspend": True}})
-        released = await wait_for_reason(env, "Suspended")
-        assert condition(released, OBJECTS_READY) == {}
+    job = await env.create(flux_job("refused", template=wrong))
+    refused = await wait_for_job(
+        env,
+        lambda obj: condition(obj, OBJECTS_READY).get("status") == "False",
+        "refused",
+        name="refused",
+    )
+    assert condition(refused, OBJECTS_READY)["reason"] == "FailedToWrite"
+    await env.wait_for_event("FailedToWrite", "ShareProcessNamespace and HostPID")
+    await env.patch(job, {"spec": {"suspend": True}})
+    released = await wait_for_reason(env, "Suspended", "refused")
+    assert condition(released, OBJECTS_READY) == {}
 
 
-async def test_invalid_job_is_reported_and_runs_when_it_is_corrected(env: FluxEnvironment) -> None:
-    async with run_flux_controllers(env):
-        await env.create(flux_setup())
-        job = await env.create(flux_job(priority=1, priorityClassName="x"))
-        invalid = await wait_for_job(
-            env, lambda obj: condition(obj, "Valid").get("status") == "False", "invalid"
-        )
-        assert state(invalid) == [JobState.REQUESTED]
-        message = condition(invalid, "Valid")["message"]
-        assert message == condition(invalid, JobState.REQUESTED)["message"]
-        assert "spec.priority" in message
-        assert await env.wait_for_event("Invalid") == message
-        await env.patch(job, {"spec": {"priorityClassName": None}})
-        await wait_for_state(env, JobState.FINISHED)
+async def check_invalid_job(env: FluxEnvironment) -> None:
+    """No webhook has validated the job."""
+    job = await env.create(flux_job("invalid", priority=1, priorityClassName="x"))
+    invalid = await wait_for_job(
+        env,
+        lambda obj: condition(obj, "Valid").get("status") == "False",
+        "invalid",
+        name="invalid",
+    )
+    assert state(invalid) == [JobState.REQUESTED]
+    message = condition(invalid, "Valid")["message"]
+    assert message == condition(invalid, JobState.REQUESTED)["message"]
+    assert "spec.priority" in message
+    assert await env.wait_for_event("Invalid") == message
+    await env.patch(job, {"spec": {"priorityClassName": None}})
+    await wait_for_state(env, JobState.FINISHED, "invalid")
+
+
+async def check_unknown_priority_class(env: FluxEnvironment) -> None:
+    """It is created later."""
+    await env.create(flux_job("early", priorityClassName="later"))
+    job = await wait_for_reason(env, "PriorityClassNotFound", "early")
+    assert condition(job, JobState.WAITING)["message"] == "PriorityClass later does not exist"
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": PRIORITY_CLASS.kind}
+    await env.create({**kind, "metadata": {"name": "later"}, "value": 1})
+    await wait_for_state(env, JobState.FINISHED, "early")
 
 
 DENIAL: list[Object] = [
@@ -497,9 +506,10 @@ async def test_failed_command_is_reported_with_its_exit_code(env: FluxEnvironmen
 
 
 async def test_pods_of_the_newest_failed_jobs_are_kept_and_hold_no_quota(
-    env: FluxEnvironment,
+    env: FluxEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = [f"job-{number}" for number in range(MAX_KEPT + 1)]
+    monkeypatch.setattr(kept_failures, "MAX_KEPT", 2)
+    names = [f"job-{number}" for number in range(3)]
 
     async def are_left() -> bool:
         clusters = await env.client.list(MINICLUSTER, namespace="ns")
@@ -516,7 +526,7 @@ async def test_pods_of_the_newest_failed_jobs_are_kept_and_hold_no_quota(
             await env.wait_until_removed(kind, "deleted-at-once")
         await wait_for_totals(env, 0, 0, 0)
         pods = await env.pods()
-        assert [pod["status"]["phase"] for pod in pods] == ["Failed"] * MAX_KEPT
+        assert [pod["status"]["phase"] for pod in pods] == ["Failed"] * 2
     async with run_flux_controllers(env):
         await env.wait_until_idle()
         assert await are_left(), "after a restart"
@@ -587,61 +597,71 @@ async def test_failed_jobs_make_room_for_another_in_the_quota_of_the_namespace(
             await env.wait_until_removed(MINICLUSTER, "other")
 
 
-async def test_job_without_command_stays_ready_and_runs_a_command_given_later(
-    env: FluxEnvironment,
-) -> None:
-    async with run_flux_controllers(env), observe(env) as observer:
-        await env.create(flux_setup(max_size=2))
-        job = await env.create(
-            flux_job(command=None, template={"pod": pod_annotations(phase="Running")})
-        )
-        await wait_for_job(env, lambda obj: (obj.get("status") or {}).get("startTime"), "launched")
-        assert state(await env.get(FLUX_JOB, "job")) == [JobState.READY]
-        await eventually(lambda: _async(len(observer.pods) == 2), "two pods")
-        await env.patch(job, {"spec": {"command": "hostname"}})
-        await wait_for_state(env, JobState.RUNNING)
-        assert (await env.get(MINICLUSTER, "job"))["spec"]["containers"][0]["command"] == "hostname"
-        assert observer.most_pods == 2
-
-
-async def test_deleted_minicluster_is_recreated_and_changes_of_a_running_job_are_ignored(
-    env: FluxEnvironment,
-) -> None:
+async def test_changes_of_running_jobs_are_applied_or_reported(env: FluxEnvironment) -> None:
     async with run_flux_controllers(env):
-        await env.create(flux_setup(mini_cluster=RUNNING))
-        job = await env.create(flux_job())
-        await wait_for_state(env, JobState.RUNNING)
-        before = await env.get(MINICLUSTER, "job")
-        await env.delete(before)
-
-        async def recreated() -> bool:
-            found = await env.find(MINICLUSTER, "job")
-            return found is not None and found["metadata"]["uid"] != before["metadata"]["uid"]
-
-        await eventually(recreated, "another MiniCluster")
-        await wait_for_state(env, JobState.RUNNING)
-        await env.patch(job, {"spec": {"image": "other"}})
-        changed = await wait_for_job(
-            env, lambda obj: condition(obj, "UpToDate").get("status") == "False", "ignored"
-        )
-        assert state(changed) == [JobState.RUNNING]
-        await env.wait_for_event("UpdateIgnored", "delete it and create another one")
-        assert (await env.get(MINICLUSTER, "job"))["spec"]["containers"][0][
-            "image"
-        ] == "fluxrm/flux-sched:focal"
+        await env.create(flux_setup(max_size=7, mini_cluster=RUNNING))
+        await check_command_given_later(env)
+        await check_deleted_minicluster_and_ignored_change(env)
+        await check_elastic_job(env)
 
 
-async def test_elastic_job_reserves_its_maximum_and_is_scaled_through_the_job(
-    env: FluxEnvironment,
-) -> None:
-    async with run_flux_controllers(env), observe(env) as observer:
-        await env.create(flux_setup(max_size=4, mini_cluster=RUNNING))
-        job = await env.create(flux_job(size=1, template={"maxSize": 3}))
-        await wait_for_state(env, JobState.RUNNING)
-        await wait_for_totals(env, 3, 1, 0)
-        await env.patch(job, {"spec": {"size": 3}})
-        await eventually(lambda: _async(len(observer.pods) == 3), "three pods")
-        assert (await env.get(MINICLUSTER, "job"))["spec"]["size"] == 3
+async def wait_for_pods(env: FluxEnvironment, job: str, number: int) -> None:
+    """Wait until the MiniCluster of a job has so many pods."""
+
+    async def exist() -> bool:
+        selector = f"{MINICLUSTER_LABEL}={job}"
+        pods = await env.client.list(POD, namespace="ns", label_selector=selector)
+        return len(pods) == number
+
+    await eventually(exist, f"{number} pods of {job}")
+
+
+async def check_command_given_later(env: FluxEnvironment) -> None:
+    """A job without command stays ready, and its pods run a command that is given later."""
+    job = await env.create(flux_job("interactive", command=None))
+    await wait_for_job(
+        env, lambda obj: (obj.get("status") or {}).get("startTime"), "launched", name="interactive"
+    )
+    assert state(await env.get(FLUX_JOB, "interactive")) == [JobState.READY]
+    await wait_for_pods(env, "interactive", 2)
+    await env.patch(job, {"spec": {"command": "hostname"}})
+    await wait_for_state(env, JobState.RUNNING, "interactive")
+    cluster = await env.get(MINICLUSTER, "interactive")
+    assert cluster["spec"]["containers"][0]["command"] == "hostname"
+    await wait_for_pods(env, "interactive", 2)
+
+
+async def check_deleted_minicluster_and_ignored_change(env: FluxEnvironment) -> None:
+    """A deleted MiniCluster is recreated, and changes of a running job are ignored."""
+    job = await env.create(flux_job())
+    await wait_for_state(env, JobState.RUNNING)
+    before = await env.get(MINICLUSTER, "job")
+    await env.delete(before)
+
+    async def recreated() -> bool:
+        found = await env.find(MINICLUSTER, "job")
+        return found is not None and found["metadata"]["uid"] != before["metadata"]["uid"]
+
+    await eventually(recreated, "another MiniCluster")
+    await wait_for_state(env, JobState.RUNNING)
+    await env.patch(job, {"spec": {"image": "other"}})
+    changed = await wait_for_job(
+        env, lambda obj: condition(obj, "UpToDate").get("status") == "False", "ignored"
+    )
+    assert state(changed) == [JobState.RUNNING]
+    await env.wait_for_event("UpdateIgnored", "delete it and create another one")
+    cluster = await env.get(MINICLUSTER, "job")
+    assert cluster["spec"]["containers"][0]["image"] == "fluxrm/flux-sched:focal"
+
+
+async def check_elastic_job(env: FluxEnvironment) -> None:
+    """An elastic job reserves its maximum, and is scaled through the job."""
+    job = await env.create(flux_job("elastic", size=1, template={"maxSize": 3}))
+    await wait_for_state(env, JobState.RUNNING, "elastic")
+    await wait_for_totals(env, 7, 3, 0)
+    await env.patch(job, {"spec": {"size": 3}})
+    await wait_for_pods(env, "elastic", 3)
+    assert (await env.get(MINICLUSTER, "elastic"))["spec"]["size"] == 3
 
 
 async def wait_for_batch_job(env: FluxEnvironment, queue: str = "") -> Object:
