@@ -363,16 +363,16 @@ async def test_deleted_pod_may_be_replaced_within_grace_period(
         assert environment.observed_phases()[-1] == "Running"
 
 
-Preparation = Callable[[AppWrapperEnvironment], Awaitable[None]]
+Preparation = Callable[[AppWrapperEnvironment, str], Awaitable[None]]
 
 
-async def _do_nothing(environment: AppWrapperEnvironment) -> None:
+async def _do_nothing(environment: AppWrapperEnvironment, namespace: str) -> None:
     """Do nothing: the AppWrapper reaches the phase automatically."""
 
 
-async def _suspend_when_ready(environment: AppWrapperEnvironment) -> None:
-    await environment.wait_for_condition("PodsReady", "True")
-    await environment.set_suspend(True)
+async def _suspend_when_ready(environment: AppWrapperEnvironment, namespace: str) -> None:
+    await environment.wait_for_condition("PodsReady", "True", namespace=namespace)
+    await environment.set_suspend(True, namespace=namespace)
 
 
 PHASES: dict[str, tuple[Object, Preparation]] = {
@@ -388,24 +388,24 @@ PHASES: dict[str, tuple[Object, Preparation]] = {
 }
 
 
-@pytest.mark.parametrize("phase", PHASES)
-async def test_deletion_removes_all_components(
-    environment: AppWrapperEnvironment, phase: str
+async def test_deletion_in_any_phase_removes_all_components(
+    environment: AppWrapperEnvironment,
 ) -> None:
-    obj, prepare = PHASES[phase]
     async with run_appwrapper_controllers(environment):
-        await environment.create(obj)
-        await prepare(environment)
-        await environment.wait_for_phase(phase)
-        await environment.delete(obj)
-        await environment.wait_until_deleted()
+        for phase, (obj, prepare) in PHASES.items():
+            namespace = await environment.create_namespace(phase.lower())
+            obj = {**obj, "metadata": {**obj["metadata"], "namespace": namespace}}
+            await environment.create(obj)
+            await prepare(environment, namespace)
+            await environment.wait_for_phase(phase, namespace=namespace)
+            await environment.delete(obj)
+            await environment.wait_until_deleted(namespace=namespace)
 
-        async def check() -> bool:
-            return not await environment.object_names(POD) and not await environment.object_names(
-                JOB
-            )
+            async def check(namespace: str = namespace) -> bool:
+                pods = await environment.object_names(POD, namespace)
+                return not pods and not await environment.object_names(JOB, namespace)
 
-        await eventually(check, "the deletion of all components")
+            await eventually(check, f"all components are deleted after {phase}")
 
 
 async def test_deletion_after_interrupted_creation_removes_all_components(
