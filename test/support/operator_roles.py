@@ -23,13 +23,12 @@ async def install_roles(
     environment: Environment, configuration: OperatorConfiguration, namespace: str
 ) -> str:
     """Install the roles that an operator with ``configuration`` needs in ``namespace``; return its token."""
-    objects = access(namespace)
+    objects = []
+    if await environment.find(SERVICE_ACCOUNT_KIND, SERVICE_ACCOUNT, namespace) is None:
+        objects += access(namespace)
     for role in await enabled_roles(environment.client, configuration):
         objects += optional_access(role, namespace)
-    for obj in objects:
-        if obj["kind"] == "ClusterRoleBinding":
-            # A test can have operators in several namespaces.
-            obj["metadata"]["name"] += f"-{namespace}"
+    for obj in in_several_namespaces(objects, namespace):
         await environment.client.apply(obj)
     request = {
         "apiVersion": "authentication.k8s.io/v1",
@@ -42,6 +41,19 @@ async def install_roles(
         SERVICE_ACCOUNT_KIND, account, "token", request
     )
     return str(response["status"]["token"])
+
+
+def required_roles(namespace: str = "default") -> list[Object]:
+    """Return the account in ``namespace``, and its roles that do not depend on the configuration."""
+    return in_several_namespaces(access(namespace), namespace)
+
+
+def in_several_namespaces(objects: list[Object], namespace: str) -> list[Object]:
+    """Return the objects with names that differ for each namespace: a test can have operators in several of them."""
+    for obj in objects:
+        if obj["kind"] == "ClusterRoleBinding":
+            obj["metadata"]["name"] += f"-{namespace}"
+    return objects
 
 
 async def grant(environment: Environment, *rules: Rule, namespace: str = "default") -> None:

@@ -22,6 +22,9 @@ from envtest.threaded import ThreadedControlPlane
 _MAX_PREPARED: Final = 6
 """How many prepared control planes run; most modules use one or two."""
 
+common_objects: list[Object] = []
+"""Objects that all embedded control planes have, before those of :func:`new_plane`; a fixture may replace them."""
+
 _prepared: OrderedDict[bytes, ThreadedControlPlane] = OrderedDict()
 
 
@@ -39,7 +42,8 @@ def new_plane(
     options: dict[str, Any] = {} if controllers is None else {"controllers": controllers}
     if os.environ.get("KUBEBUILDER_ASSETS") and not embedded:
         return ControlPlane.auto(crds=crds, **options)
-    key = orjson.dumps([list(crds), controllers, list(objects)])
+    objects = [*common_objects, *objects]
+    key = orjson.dumps([list(crds), controllers, objects])
     source = _prepared.get(key)
     if source is None:
         prepared = ControlPlane.embedded(crds=crds, plaintext=True, **options)
