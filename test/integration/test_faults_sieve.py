@@ -221,7 +221,8 @@ async def test_changes_while_operator_is_down_lead_to_the_same_state(
                 )
 
 
-@pytest.mark.parametrize(("crds", "settings", "openshift"), PLATFORMS[:1])
+@pytest.mark.parametrize(("crds", "settings", "openshift"), PLATFORMS if ALL else PLATFORMS[:1])
+@pytest.mark.sweep
 async def test_repeated_watch_events_lead_to_the_same_state(
     crds: tuple[Object, ...], settings: dict[str, Any], openshift: bool
 ) -> None:
