@@ -59,6 +59,30 @@ async def test_final_phase_does_not_start_a_pod_that_cannot_start(phase: str) ->
     assert status["conditions"][0]["reason"] == "Unschedulable"
 
 
+async def test_secret_that_is_missing_is_named_by_an_event_only() -> None:
+    body = {
+        "metadata": {"name": "pod"},
+        "spec": {
+            "containers": [{"name": "main", "image": "main"}],
+            "volumes": [{"name": "token", "secret": {"secretName": "token-not-found"}}],
+        },
+    }
+    async with ControlPlane.embedded(controllers=["pods"]) as plane, APIClient(plane) as api:
+        assert (await api.post(PODS, body)).code == 201
+        await plane.advance(11)
+        status = (await api.get(f"{PODS}/pod")).body["status"]
+        events = (await api.get("/api/v1/namespaces/default/events")).body["items"]
+    assert status["phase"] == "Pending"
+    assert status["containerStatuses"][0]["state"] == {"waiting": {"reason": "ContainerCreating"}}
+    warnings = [each for each in events if each["type"] == "Warning"]
+    assert [(each["reason"], each["message"]) for each in warnings] == [
+        (
+            "FailedMount",
+            'MountVolume.SetUp failed for volume "token" : secret "token-not-found" not found',
+        )
+    ]
+
+
 def reason_of(status: dict[str, Any]) -> str:
     (state,) = status["state"].values()
     return str(state["reason"])

@@ -1,8 +1,8 @@
 """How a pod without annotations fails in an obvious way: pure functions of its spec.
 
-The pod runner runs no containers and has no registry, so only what the spec itself says counts: an image that is not a
-valid name, or whose name says that it does not exist; a shell command that ends with ``exit N``; and requests that are
-more than a node has.
+The pod runner runs no containers, has no registry and reads no Secrets, so only what the spec itself says counts: an
+image that is not a valid name; the name of an image, or of a Secret or ConfigMap in a volume, that says that it does
+not exist; a shell command that ends with ``exit N``; and requests that are more than a node has.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ __all__ = [
     "exit_code",
     "image_problem",
     "insufficient_resources",
+    "mount_problem",
     "obvious_behavior",
 ]
 
@@ -74,6 +75,22 @@ def image_problem(pod: Object) -> ImageProblem | None:
             message = f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": not found'
             return ImageProblem(container["name"], image, "ErrImagePull", message)
     return None
+
+
+def mount_problem(pod: Object) -> str:
+    """Return kubelet's message about the first volume whose Secret or ConfigMap does not exist; empty if all do.
+
+    Those are names that contain ``does-not-exist``, ``not-found``, ``no-such`` or ``nonexistent``.
+    """
+    for volume in pod["spec"].get("volumes") or ():
+        for kind, source, field in (
+            ("secret", volume.get("secret"), "secretName"),
+            ("configmap", volume.get("configMap"), "name"),
+        ):
+            name = (source or {}).get(field) or ""
+            if name and not source.get("optional") and _ABSENT.search(name[:_MAX_LENGTH]):
+                return f'MountVolume.SetUp failed for volume "{volume["name"]}" : {kind} "{name}" not found'
+    return ""
 
 
 def exit_code(container: Mapping[str, Any]) -> int | None:

@@ -14,8 +14,8 @@ Annotations on the pod change this, and may be changed at any time:
 =============================  ====================================================================================
 
 A pod that cannot start stays ``Pending`` as in a cluster (:mod:`.pod_failures`), whatever its last phase: its image
-cannot be pulled, or it requests more CPU or memory than the node has. Without ``envtest.cfo/phase``, it also ends if a
-shell command ends with ``exit N``.
+cannot be pulled, the name of a Secret or ConfigMap in its volumes says that it does not exist, or it requests more CPU
+or memory than the node has. Without ``envtest.cfo/phase``, it also ends if a shell command ends with ``exit N``.
 
 Pods with scheduling gates wait until the gates are removed. Other requirements of a pod on its node, such as selectors
 and volumes, are ignored, and so are the requests of other pods.
@@ -42,6 +42,7 @@ from envtest.controllers.pod_failures import (
     exit_code,
     image_problem,
     insufficient_resources,
+    mount_problem,
 )
 from envtest.controllers.pod_state import PODS, address_number, is_finished, phase
 from envtest.controllers.waiting_events import report_waiting
@@ -213,6 +214,10 @@ class PodRunner(Controller[NamespacedName]):
             if remaining > 0:
                 await self._write_status(pod, _scheduled_status())
                 return remaining
+            missing = mount_problem(pod)
+            if missing:
+                await self._fail_to_mount(pod, missing)
+                return None
             problem = image_problem(pod)
             if problem is not None:
                 return await self._fail_to_pull(pod, problem, -remaining)
@@ -234,6 +239,26 @@ class PodRunner(Controller[NamespacedName]):
         ) != should_be_ready:
             await self._write_status(pod, self._running_status(pod))
         return None
+
+    async def _fail_to_mount(self, pod: Object, message: str) -> None:
+        """Write that no container can be created, and record why, which the status does not say."""
+        status = pod.get("status") or {}
+        if find_condition(status.get("conditions"), "PodReadyToStartContainers") is not None:
+            return
+        spec = pod["spec"]
+        reason = "PodInitializing" if spec.get("initContainers") else "ContainerCreating"
+        waiting = {"waiting": {"reason": reason}}
+        changes = _scheduled_status()
+        changes["conditions"].append({"type": "PodReadyToStartContainers", "status": "False"})
+        for field, containers in (
+            ("initContainerStatuses", spec.get("initContainers")),
+            ("containerStatuses", spec.get("containers")),
+        ):
+            statuses = [_container_status(one, waiting, ready=False) for one in containers or ()]
+            changes[field] = statuses or None
+        changes["startTime"] = status.get("startTime") or self.client.now()
+        await self._write_status(pod, changes)
+        await self.events.warning(pod, "FailedMount", message)
 
     async def _fail_to_pull(
         self, pod: Object, problem: ImageProblem, elapsed: float
