@@ -9,6 +9,9 @@ CRASH_LOOP: Final = "CrashLoopBackOff"
 OOM_KILLED: Final = "OOMKilled"
 """The reason for which a container ended that used more memory than its limit; then it waits with another one."""
 
+CREATING_REASONS: Final = ("ContainerCreating", "PodInitializing")
+"""Why containers wait that kubelet has not created yet; the second one is that of pods with init containers."""
+
 WAITING_REASONS: Final = {
     "ImagePullBackOff": "check the name of the image, and the pull secret of the ServiceAccount",
     "ErrImagePull": "check the name of the image, and the pull secret of the ServiceAccount",

@@ -30,6 +30,7 @@ from cfo.api.appwrapper.names import (
 )
 from cfo.api.appwrapper.paths import value_or_none
 from cfo.api.appwrapper.podsets import PodSetError
+from cfo.api.appwrapper.waiting_pods import named_pods
 from cfo.api.kueue import (
     INADMISSIBLE,
     QUEUE_NAME_LABEL,
@@ -50,7 +51,7 @@ from cfo.api.reading import (
     time_of,
 )
 from cfo.api.waiting_reasons import OOM_KILLED, WAITING_REASONS
-from cfo.runtime import Object, annotations_of, is_deleting, labels_of
+from cfo.runtime import POD, Object, annotations_of, is_deleting, labels_of
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.summaries.kind_view import (
     MAX_CREATED,
@@ -74,6 +75,7 @@ from cfo.summaries.problems import (
     last_occurrence,
     pod_problems,
     remedy_for,
+    unknown_pod_problems,
     warning_problems,
 )
 from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
@@ -160,12 +162,15 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
         found = [*map(_of_component, _spec_problems(wrapper)), *found]
         found += _annotation_problems(conditions)
         of_pods += pod_problems(related.pods or ())
+    waited_for, of_components = _events_of_pods(conditions, related.created_events)
     if level is Level.PROGRESSING and phase not in _LEVELS:
-        events = _causes(related.created_events, phase, conditions)
+        events = _causes(of_components, phase, conditions)
         of_pods += created_problems(events, related.pods, shown=found)
         of_pods = of_pods or _pod_failure(phase, conditions)
     if phase != Phase.SUCCEEDED:
-        of_pods += hung_pods(related.pods or (), related.now)
+        of_pods += unknown_pod_problems(waited_for)
+    if phase != Phase.SUCCEEDED:
+        of_pods += hung_pods(related.pods or (), related.now, related.pod_events)
     of_pods = list(map(_of_component, of_pods))
     # What the pods wait for is the cause of a reset; what containers print is a detail of their failure.
     found = [*of_pods, *found] if _has_waited(conditions) else [*found, *of_pods]
@@ -218,8 +223,38 @@ def _runs_services(wrapper: Object) -> bool:
     return any(kind_of(template) in SERVICES for template in templates)
 
 
+def _awaited_pods(conditions: tuple[SummaryCondition, ...]) -> list[str]:
+    """Return names of pods that did not start in the last attempt, and that only their Events explain."""
+    unhealthy = condition_of(conditions, "Unhealthy")
+    if unhealthy is None or not _has_waited(conditions):
+        return []
+    return named_pods(unhealthy.message)
+
+
+def _events_of_pods(
+    conditions: tuple[SummaryCondition, ...], events: Iterable[Object]
+) -> tuple[list[Object], list[Object]]:
+    """Return the Events about pods of the last attempt, and those about components."""
+    names = _awaited_pods(conditions)
+    of_pods: list[Object] = []
+    of_components: list[Object] = []
+    for event in events:
+        is_of_pod = path(event, "involvedObject", "kind") == POD.kind
+        if is_of_pod and text(path(event, "involvedObject", "name"), 253) in names:
+            of_pods.append(event)
+        else:
+            of_components.append(event)
+    return of_pods, of_components
+
+
+def _created_for(wrapper: Object) -> list[tuple[str, str, str]]:
+    """Return kind, name and uid of what was created whose Events count: awaited pods, then the first components."""
+    pods = [(POD.kind, name, "") for name in _awaited_pods(conditions_of(wrapper))]
+    return [*pods, *_components_of(wrapper)][:MAX_CREATED]
+
+
 def _components_of(wrapper: Object) -> list[tuple[str, str, str]]:
-    """Return kind, name and uid of the first components that were created."""
+    """Return kind, name and uid of the components that were created."""
     found = []
     for recorded in items(path(wrapper, "status", "componentStatus")):
         kind = text(recorded.get("kind"), 63)
@@ -227,7 +262,7 @@ def _components_of(wrapper: Object) -> list[tuple[str, str, str]]:
         uid = recorded_uid(recorded)
         if kind and name and uid:
             found.append((kind, name, uid))
-    return found[:MAX_CREATED]
+    return found
 
 
 def _remaining_components(wrapper: Object) -> list[Mapping[str, Any]]:
@@ -541,7 +576,7 @@ VIEWS: Final = (
         summarize=_summarize,
         children=tuple(ChildSelection(gvk) for gvk in WORKLOADS),
         pod_label=APPWRAPPER_LABEL,
-        created=_components_of,
+        created=_created_for,
         queue=labelled_queue,
         short_names=("aw",),
         section=Section(

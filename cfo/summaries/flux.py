@@ -160,7 +160,7 @@ def _summarize_job(job: Object, related: Related) -> Summary:
     problems += _start_problems(job, conditions, of_launched, problems)
     for cluster in of_launched.children.get(MINICLUSTER, ()):
         problems += _restart_problems(job, conditions_of(cluster), of_launched)
-    problems += hung_pods(of_launched.pods or (), related.now)
+    problems += hung_pods(of_launched.pods or (), related.now, of_launched.pod_events)
     if level is not Level.OK:
         problems += _event_problems(conditions, related)
     row: dict[str, Any] = {}
@@ -271,7 +271,7 @@ def _summarize_minicluster(cluster: Object, related: Related) -> Summary:
         problems += _start_problems(cluster, conditions, related, problems)
         problems += _event_problems(conditions, related)
     problems += _restart_problems(cluster, conditions, related)
-    problems += hung_pods(related.pods or (), related.now)
+    problems += hung_pods(related.pods or (), related.now, related.pod_events)
     ready = number(path(cluster, "status", "ready"))
     return new_summary(
         cluster,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from itertools import islice
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from cfo.api.inferencestack.names import (
     HOST_NOT_FREE,
     NAME_TAKEN,
     RECONCILE_ERROR,
+    names_of,
 )
 from cfo.api.kueue import QUEUE_NAME_LABEL, WAITING
 from cfo.api.reading import MAX_MESSAGE, items, mapping, number, path, text
@@ -22,6 +24,8 @@ from cfo.runtime import Object, is_deleting, labels_of
 from cfo.runtime.objects import parse_integer
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of, state_of
 from cfo.summaries.kind_view import (
+    MAX_CREATED,
+    PODS_OF_DEPLOYMENT,
     KindView,
     Related,
     Section,
@@ -33,9 +37,11 @@ from cfo.summaries.problems import (
     DESCRIBE,
     PodRemedies,
     condition_problems,
+    last_occurrence,
     remedy_for,
     seconds_until_overdue,
     taken_remedy,
+    unknown_pod_problems,
 )
 from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
 
@@ -54,6 +60,9 @@ _REMEDIES: Final = {
 }
 
 _POD_REMEDIES: Final = PodRemedies(security="set securityProfile: restricted in the spec")
+
+_REPEATED: Final = timedelta(minutes=10)
+"""In which time kubelet reports again, at the latest, what keeps it from creating containers."""
 
 _MAX_NAMED: Final = 3
 """The maximum number of components that are named for each problem."""
@@ -177,6 +186,7 @@ def _problems(
 ) -> Iterator[Problem]:
     of_components = list(_component_problems(stack, conditions))
     yield from of_components
+    yield from _pod_problems(related)
     wrong = {"RoutesReady": "False", "ScalingReady": "False"}
     if not (of_components and _is_about_components(condition_of(conditions, "Degraded"))):
         wrong = {"Degraded": "True", **wrong}
@@ -244,6 +254,32 @@ def _joined(reason: str, message: str) -> str:
     return f"{reason}: {message}" if message else reason
 
 
+def _unready_deployments(stack: Object) -> list[tuple[str, str, str]]:
+    """Return the Deployments of the gateway and of the first applications that are not ready: all of their pods."""
+    conditions = conditions_of(stack)
+    if _level(stack, conditions) not in (Level.PROGRESSING, Level.WARNING):
+        return []
+    names = names_of(stack)
+    unready = [] if is_true(conditions, "GatewayReady") else [names.gateway]
+    unready += [
+        names.application(text(application.get("name"), 63))
+        for application in items(path(stack, "status", "applications"))
+        if application.get("state") != "Ready"
+    ]
+    return [(PODS_OF_DEPLOYMENT, name, "") for name in unready[:MAX_CREATED]]
+
+
+def _pod_problems(related: Related) -> Iterator[Problem]:
+    """Yield why containers of pods are not created, unless that was last reported long ago."""
+    recent = []
+    for event in related.created_events:
+        last = last_occurrence(event)
+        if last is not None and last + _REPEATED <= related.now:
+            continue
+        recent.append(event)
+    yield from unknown_pod_problems(recent)
+
+
 def _claim_problems(
     stack: Object, conditions: tuple[SummaryCondition, ...], related: Related
 ) -> Iterator[Problem]:
@@ -306,6 +342,13 @@ _SECTION: Final = Section(
 )
 
 VIEWS: Final = tuple(
-    KindView(gvk=gvk, summarize=_summarize, queue=labelled_queue, operator="", section=_SECTION)
+    KindView(
+        gvk=gvk,
+        summarize=_summarize,
+        created=_unready_deployments,
+        queue=labelled_queue,
+        operator="",
+        section=_SECTION,
+    )
     for gvk in INFERENCE_STACKS
 )

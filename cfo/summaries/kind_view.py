@@ -31,13 +31,13 @@ from cfo.runtime import (
 )
 from cfo.runtime.objects import CORE_EVENT
 from cfo.summaries.conditions import conditions_of
+from cfo.summaries.pod_events import event_message
 from cfo.summaries.problems import (
     TERMINATING,
     awaited_finalizers,
     awaited_names,
     completed,
     deletion,
-    event_message,
     last_occurrence,
     missing_state,
     pod_phase,
@@ -63,6 +63,9 @@ MAX_EVENTS: Final = 50
 MAX_CREATED: Final = 10
 """The maximum number of each (children: of one kind) that the summary of one object depends on."""
 
+PODS_OF_DEPLOYMENT: Final = "Pods of Deployment"
+"""The kind of all pods of a Deployment in :attr:`KindView.created`, with the name of the Deployment."""
+
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -71,15 +74,17 @@ class Related:
     """What belongs to one object, and what else its summary depends on.
 
     ``children`` are the objects that it owns, by kind, and ``pods`` the pods; a kind that is missing (``None``) cannot
-    be read, so nothing is said about it. ``events`` are Warning Events, and ``created_events`` those about what was
-    created for it (see :class:`KindView`). ``queue_problem`` says why nothing can admit an object that waits in its
-    LocalQueue, if that is known. ``now`` is the time of the summary.
+    be read, so nothing is said about it. ``events`` are Warning Events, ``created_events`` those about what was created
+    for it (see :class:`KindView`), and ``pod_events`` those about its first pods that wait for their containers.
+    ``queue_problem`` says why nothing can admit an object that waits in its LocalQueue, if that is known. ``now`` is
+    the time of the summary.
     """
 
     children: Mapping[GVK, Sequence[Object]] = field(default_factory=dict)
     pods: Sequence[Object] | None = None
     events: Sequence[Object] = ()
     created_events: Sequence[Object] = ()
+    pod_events: Sequence[Object] = ()
     queue_problem: Problem | None = None
     now: datetime = _NEVER
 
@@ -177,7 +182,8 @@ class KindView:
     ``pod_label_value`` of the object's name.
 
     ``created`` returns kind, name and uid (empty: not known) of the objects in its namespace that were created for an
-    object and create pods, at most ten: their Warning Events say why pods do not exist, which nothing else does.
+    object and create pods, at most ten: their Warning Events say why pods do not exist, which nothing else does. Those
+    about pods, or about :data:`PODS_OF_DEPLOYMENT`, say why their containers do not.
 
     ``queue`` returns the LocalQueue of Kueue in which an object is, or what was created for it; empty if it has none.
 

@@ -23,6 +23,7 @@ from cfo.api.kueue import LOCAL_QUEUES, missing_queue_message
 from cfo.api.reading import MALFORMED, time_of
 from cfo.runtime import (
     GVK,
+    POD,
     Cache,
     Clock,
     Entry,
@@ -32,6 +33,8 @@ from cfo.runtime import (
     Object,
     SystemClock,
     is_deleting,
+    key_of,
+    uid_of,
 )
 from cfo.runtime.cache import LeftOutNumber
 from cfo.runtime.objects import CORE_EVENT
@@ -40,6 +43,7 @@ from cfo.summaries.changes import Identity, Subscription
 from cfo.summaries.dependents import Dependents
 from cfo.summaries.kind_informers import MAX_CHILD_BYTES, KindInformers, shared_informer
 from cfo.summaries.kind_view import (
+    MAX_CREATED,
     MAX_EVENTS,
     KindView,
     Related,
@@ -51,6 +55,7 @@ from cfo.summaries.kind_view import (
     with_forbidden,
 )
 from cfo.summaries.marks import Marks
+from cfo.summaries.pod_events import awaits_containers
 from cfo.summaries.problems import (
     last_occurrence,
     seconds_until_hung,
@@ -62,6 +67,7 @@ from cfo.summaries.warning_events import (
     CreatedObject,
     about_created,
     about_object,
+    created_objects,
     involved_object,
     warning_events,
 )
@@ -350,10 +356,21 @@ class Overview:
             for gvk in self.views:
                 if involved.kind == gvk.kind:
                     self._mark(gvk, key)
-            for uid in (involved.uid, ""):
-                created = CreatedObject(involved.namespace, involved.kind, involved.name, uid)
+            if involved.kind == POD.kind:
+                self._mark_owners_of_pod(key)
+            for created in created_objects(involved):
                 for identity in self._created.dependents_of(created):
                     self._mark(*identity)
+
+    def _mark_owners_of_pod(self, key: NamespacedName) -> None:
+        for gvk, informers in self.informers_of.items():
+            if informers.pods is None:
+                continue
+            pod = informers.pods.reader.entry(key)
+            if pod is None:
+                continue
+            for name in informers.names_by_pod_label(pod):
+                self._mark(gvk, NamespacedName(key.namespace, name))
 
     def _on_queue(self, event: Event) -> None:
         for identity in self._in_queue.dependents_of(event.key):
@@ -472,7 +489,8 @@ class Overview:
 
     def _related_to(self, gvk: GVK, entry: Entry, decoder: _Decoder) -> Related:
         informers = self.informers_of[gvk]
-        pods = informers.pods_of(entry)
+        cached = informers.pods_of(entry)
+        pods = None if cached is None else decoder.objects(cached)
         events: list[Entry] = []
         if self._events is not None:
             events = about_object(self._events, entry.key, entry.meta.uid)
@@ -481,9 +499,10 @@ class Overview:
                 kind: decoder.objects(children)
                 for kind, children in informers.children_of(entry).items()
             },
-            pods=None if pods is None else decoder.objects(pods),
+            pods=pods,
             events=decoder.objects(events),
             created_events=self._created_events(gvk, entry, decoder),
+            pod_events=self._pod_events(pods or (), decoder),
             now=self._clock.now(),
         )
 
@@ -513,6 +532,15 @@ class Overview:
                 last = last_occurrence(event)
                 if since is None or last is None or last >= since:
                     found.append(event)
+        return found[:MAX_EVENTS]
+
+    def _pod_events(self, pods: Iterable[Object], decoder: _Decoder) -> list[Object]:
+        """Return Warning Events about the first of ``pods`` that wait for their containers."""
+        if self._events is None:
+            return []
+        found: list[Object] = []
+        for pod in islice(filter(awaits_containers, pods), MAX_CREATED):
+            found += decoder.objects(about_object(self._events, key_of(pod), uid_of(pod)))
         return found[:MAX_EVENTS]
 
 

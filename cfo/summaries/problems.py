@@ -20,9 +20,10 @@ from cfo.api.reading import (
     text,
     time_of,
 )
-from cfo.api.waiting_reasons import OOM_KILLED, WAITING_REASONS
+from cfo.api.waiting_reasons import CREATING_REASONS, OOM_KILLED, WAITING_REASONS
 from cfo.runtime import Object, controller_of, gvk_of, is_deleting
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
+from cfo.summaries.pod_events import event_message, failures_by_name, start_failures
 from cfo.summaries.summary import Problem, SummaryCondition, WarningEvent
 
 _USUAL_DELETION: Final = timedelta(minutes=5)
@@ -230,13 +231,26 @@ def pod_problems(pods: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
     yield from _problems_by_cause((pod, _causes(pod)) for pod in pods)
 
 
-def hung_pods(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[Problem]:
+def hung_pods(
+    pods: Sequence[Mapping[str, Any]],
+    now: datetime,
+    events: Iterable[Mapping[str, Any]] = (),
+) -> Iterator[Problem]:
     """Yield a problem for what has hung for five minutes before ``now``, so that pods do not start or get ready.
 
     That is a container that was not created, an init container that has not ended, and one that runs but is not ready.
-    A pod of whose node nothing is known is one at once: the node may be down.
+    Problems at once are a pod of whose node nothing is known, because the node may be down, and one of which
+    ``events``, Warning Events about the pods, say why its containers cannot be created.
     """
-    yield from _problems_by_cause((pod, _hung_causes(pod, now)) for pod in pods)
+    failures = start_failures(pods, events)
+    yield from _problems_by_cause((pod, _hung_causes(pod, now, failures)) for pod in pods)
+
+
+def unknown_pod_problems(events: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
+    """Yield why containers of pods that are not known, such as deleted ones, were not created, as ``events`` say."""
+    for name, causes in failures_by_name(events).items():
+        for cause in causes:
+            yield Problem(f"Pod {name}: {cause}", remedy_for(cause, _events_command("Pod", name)))
 
 
 def seconds_until_hung(pods: Iterable[Mapping[str, Any]], now: datetime) -> float:
@@ -249,7 +263,14 @@ def seconds_until_hung(pods: Iterable[Mapping[str, Any]], now: datetime) -> floa
     return min((seconds for seconds in remaining if seconds > 0), default=math.inf)
 
 
-def _hung_causes(pod: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
+def _hung_causes(
+    pod: Mapping[str, Any], now: datetime, failures: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, str]]:
+    known = failures.get(text(path(pod, "metadata", "uid"), 63))
+    if known:
+        for cause in known:
+            yield cause, remedy_for(cause, _DESCRIBE)
+        return
     if _has_lost_node(pod):
         node = text(path(pod, "spec", "nodeName"), 253)
         cause = f"is not ready, although its containers are: node {node} may be down"
@@ -292,6 +313,7 @@ def _hangs(pod: Mapping[str, Any]) -> Iterator[_Hang]:
 def _starting_hangs(pod: Mapping[str, Any]) -> Iterator[_Hang]:
     """Yield what a pod with a node waits for: an init container that runs, or the creation of its containers."""
     runs_init = False
+    is_initialized = False
     sidecars = {
         text(container.get("name"), 63)
         for container in items(path(pod, "spec", "initContainers"))
@@ -300,6 +322,7 @@ def _starting_hangs(pod: Mapping[str, Any]) -> Iterator[_Hang]:
     for status in items(path(pod, "status", "initContainerStatuses")):
         since = time_of(path(status, "state", "running", "startedAt"))
         container = text(status.get("name"), 63)
+        is_initialized |= "waiting" not in mapping(status.get("state"))
         if since is not None and container not in sidecars:
             runs_init = True
             cause = f"init container {container} has run for 5 minutes"
@@ -310,9 +333,10 @@ def _starting_hangs(pod: Mapping[str, Any]) -> Iterator[_Hang]:
         return
     if any(_causes(pod)):
         return  # such as an image that cannot be pulled: the other containers are created after this one
+    awaited = CREATING_REASONS[:1] if is_initialized else CREATING_REASONS
     for field in ("initContainerStatuses", "containerStatuses"):
         for status in items(path(pod, "status", field)):
-            if text(path(status, "state", "waiting", "reason"), 80) == "ContainerCreating":
+            if text(path(status, "state", "waiting", "reason"), 80) in awaited:
                 yield _Hang("its containers were not created for 5 minutes", _DESCRIBE, since)
                 return
 
@@ -413,7 +437,21 @@ _CORRECT_NAME: Final = (
     "correct the name or label that the message names; if the pods are those of a RayCluster, they have the groupName "
     "of their worker group in both"
 )
+_CREATE_MISSING: Final = (
+    "create the Secret, ConfigMap or PersistentVolumeClaim that the message names, or correct its name in the pod "
+    "template; kubelet tries again by itself"
+)
+_ADD_KEY: Final = (
+    "add the key that the message names to the Secret or ConfigMap, or correct it in the pod template; kubelet tries "
+    "again by itself"
+)
 _CAUSES: Final = (
+    (("FailedMount: ", '" not found'), _CREATE_MISSING),
+    (("FailedMount: ", "references non-existent "), _ADD_KEY),
+    (
+        ("Multi-Attach error ",),
+        "end the pods on other nodes that use the volume, or use one with the access mode ReadWriteMany",
+    ),
     (("metadata.labels: Invalid value",), _CORRECT_NAME),
     (("metadata.name: Invalid value",), _CORRECT_NAME),
     (("exceeded quota",), _RAISE_QUOTA),
@@ -467,16 +505,6 @@ def remedy_for(message: str, remedy: str, *, pods: PodRemedies = _ANY_POD) -> st
         if all(part in message for part in parts):
             return known
     return remedy
-
-
-_COMBINED: Final = "(combined from similar events): "
-"""What client-go's recorder writes before the message if it has recorded many Events about an object."""
-
-
-def event_message(event: Mapping[str, Any]) -> str:
-    """Return what an Event of either Event API says, without the recorder's prefix."""
-    message = text(event.get("message") or event.get("note"), MAX_MESSAGE)
-    return message.removeprefix(_COMBINED)
 
 
 def last_occurrence(event: Mapping[str, Any]) -> datetime | None:

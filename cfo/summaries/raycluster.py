@@ -163,7 +163,7 @@ def _summarize(cluster: Object, related: Related) -> Summary:
         problems += _lack_of_pods(cluster, related, state)
     if level is not Level.WAITING:
         problems += _pod_problems(cluster, related)
-        problems += hung_pods(related.pods or (), related.now)
+        problems += hung_pods(related.pods or (), related.now, related.pod_events)
         problems += _ended_problems(cluster, related)
     if level is Level.OK and state == "ready":
         problems += _protection_problems(cluster, related, actor)

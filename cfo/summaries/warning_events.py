@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from cfo.runtime import Cache, Entry, Informer, NamespacedName
+from cfo.runtime import POD, Cache, Entry, Informer, NamespacedName
 from cfo.runtime.objects import CORE_EVENT
-from cfo.summaries.kind_view import MAX_EVENTS
+from cfo.summaries.kind_view import MAX_EVENTS, PODS_OF_DEPLOYMENT
 
 _MAX_BYTES: Final = 16 << 10
 """Events with more bytes are not cached: anyone can create Events."""
@@ -68,6 +68,23 @@ def involved_object(entry: Entry) -> InvolvedObject | None:
     return involved
 
 
+def created_objects(involved: InvolvedObject) -> list[CreatedObject]:
+    """Return what an Event is about, in each form in which that is looked for."""
+    namespace, kind, name = involved.namespace, involved.kind, involved.name
+    found = [
+        CreatedObject(namespace, kind, name, involved.uid),
+        CreatedObject(namespace, kind, name),
+    ]
+    if kind == POD.kind:
+        found.append(CreatedObject(namespace, PODS_OF_DEPLOYMENT, _deployment_of(name)))
+    return found
+
+
+def _deployment_of(pod: str) -> str:
+    """Return the name of the Deployment of a pod: without the hash of its ReplicaSet, and its own suffix."""
+    return pod.rsplit("-", 2)[0]
+
+
 def about_object(events: Informer, key: NamespacedName, uid: str) -> list[Entry]:
     """Return the last Warning Events about the object ``key`` with this uid; none without a uid."""
     if not uid:
@@ -113,6 +130,8 @@ def _index_values(entry: Entry) -> Iterator[str]:
         yield _uid_value(involved.namespace, involved.uid)
     if involved.kind and involved.name:
         yield _name_value(involved.namespace, involved.kind, involved.name)
+    if involved.kind == POD.kind:
+        yield _name_value(involved.namespace, PODS_OF_DEPLOYMENT, _deployment_of(involved.name))
 
 
 def _uid_value(namespace: str, uid: str) -> str:

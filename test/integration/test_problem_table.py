@@ -82,6 +82,8 @@ def new_object_with(kind: str, cause: str) -> Object:
         container["resources"] = {"requests": {"cpu": "1000"}}
     gvk, _ = KINDS[kind]
     spec = SPECS[kind](container)
+    if cause == "volume":
+        add_missing_secret(kind, spec)
     labels: dict[str, str] = {}
     if kind == "InferenceStack":
         labels = dict(VERSION_LABELS.get(cause, {"operatorVersion": "v2"}))
@@ -101,6 +103,24 @@ def new_object_with(kind: str, cause: str) -> Object:
     if cause == "annotation typo":
         obj["metadata"]["annotations"] = {f"{ANNOTATION_PREFIX}retrylimit": "1"}
     return obj
+
+
+def add_missing_secret(kind: str, spec: Object) -> None:
+    """Add a volume to the pods of an object whose Secret does not exist."""
+    secret = "token-not-found"
+    volume = {"name": "token", "secret": {"secretName": secret}}
+    if kind == "RayCluster":
+        spec["headGroupSpec"]["template"]["spec"]["volumes"] = [volume]
+    elif kind == "AppWrapper":
+        job = spec["components"][0]["template"]
+        job["spec"]["template"]["spec"]["volumes"] = [volume]
+    elif kind == "FluxJob":
+        volumes = {"token": {"secretName": secret, "path": "/token"}}
+        spec["template"] = {"containers": [{"volumes": volumes}]}
+    elif kind == "MiniCluster":
+        spec["containers"][0]["volumes"] = {"token": {"secretName": secret, "path": "/token"}}
+    else:
+        spec["gateway"]["volumes"] = [volume]
 
 
 def namespace_of(cause: str) -> str:

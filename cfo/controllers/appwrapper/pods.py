@@ -16,6 +16,7 @@ import msgspec
 from anyio.lowlevel import checkpoint
 
 from cfo.api.appwrapper.names import APPWRAPPER_LABEL, POD_FAILURE_PREFIX
+from cfo.api.appwrapper.waiting_pods import cause_with_pod
 from cfo.api.pod_requests import (
     ContainerShape,
     PodShape,
@@ -25,6 +26,7 @@ from cfo.api.pod_requests import (
     requests_of_pod,
 )
 from cfo.api.quantity import is_zero
+from cfo.api.waiting_reasons import CREATING_REASONS
 from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.naming_label import NamingLabel
 from cfo.controllers.pod_status import (
@@ -374,12 +376,21 @@ def waiting_pods_message(
 ) -> str:
     """Return why pods wait, the most frequent causes first, and how many pods do not exist; each begins with ``; ``.
 
+    The first pod is named whose containers were not created: its Events, which remain after it, say why.
+
     ``refusal``: why they do not exist, if that is known.
     """
-    causes = Counter(_waiting_cause(pod.status) for pod in pods if pod.phase == "Pending")
+    waiting = sorted((pod for pod in pods if pod.phase == "Pending"), key=lambda pod: pod.key)
+    causes = Counter(_waiting_cause(pod.status) for pod in waiting)
     del causes[""]
     found = sorted(causes.items(), key=lambda item: (-item[1], item[0]))
-    parts = [f"{count} waiting pods: {cause}" for cause, count in found[:_MAX_CAUSES]]
+    parts = []
+    for cause, count in found[:_MAX_CAUSES]:
+        shown = cause
+        if cause in CREATING_REASONS:
+            first = next(pod for pod in waiting if _waiting_cause(pod.status) == cause)
+            shown = cause_with_pod(cause, first.key.name)
+        parts.append(f"{count} waiting pods: {shown}")
     if len(found) > _MAX_CAUSES:
         parts.append(f"{len(found) - _MAX_CAUSES} more causes")
     if missing > 0:

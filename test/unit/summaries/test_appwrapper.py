@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER, FINALIZER
+from cfo.api.appwrapper.waiting_pods import cause_with_pod
 from cfo.api.reading import milliseconds
 from cfo.runtime import GVK, Object
 from cfo.summaries.summary import Level
 from test.support.summaries import VIEWS
 from test.support.summary_objects import (
     NOT_OURS,
+    OLD,
+    changed,
     condition,
     event,
     messages,
@@ -412,6 +415,28 @@ def test_appwrapper_that_never_ends_has_settled_when_its_pods_are_ready(
     status = {"phase": "Running", "conditions": [condition("PodsReady", ready)]}
     wrapper = obj(APPWRAPPER, spec={"components": [{"template": template}]}, status=status)
     assert summarize(APPWRAPPER, wrapper).pending == pending
+
+
+@pytest.mark.parametrize("phase", ["Resetting", "Failed"])
+def test_secret_that_deleted_pods_lacked_is_the_first_problem_after_a_reset(phase: str) -> None:
+    message = f"1 pods pending; 1 waiting pods: {cause_with_pod('ContainerCreating', 'j-1')}"
+    waited = changed("Unhealthy", "True", "InsufficientPodsReady", "2026-06-01T00:00:00Z")
+    status = {"phase": phase, "conditions": [{**waited, "message": message}]}
+    wrapper = obj(APPWRAPPER, status=status)
+    created = VIEWS[APPWRAPPER].created
+    assert created is not None
+    assert created(wrapper) == [("Pod", "j-1", "")]
+    missing = 'MountVolume.SetUp failed for volume "v" : secret "token" not found'
+    about_pod = {"involvedObject": {"kind": "Pod", "name": "j-1", "uid": "1"}}
+    events = [
+        {**event("FailedMount", OLD, missing), **about_pod},
+        {**event("BackOff", OLD, "Back-off restarting failed container"), **about_pod},
+    ]
+    summary = summarize(APPWRAPPER, wrapper, related(pods=[], created_events=events))
+    first, second = summary.problems
+    assert first.message == f"Pod j-1: FailedMount: {missing}"
+    assert second.message == f"InsufficientPodsReady: {message}"
+    assert created(obj(APPWRAPPER, status={"phase": "Running"})) == []
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ from cfo.api.inferencestack.kinds import INFERENCE_STACKS
 from cfo.console.summary_text import essence
 from cfo.runtime import GVK, Object
 from cfo.summaries import kind_view as summaries
+from cfo.summaries.kind_view import PODS_OF_DEPLOYMENT
 from cfo.summaries.summary import Level
-from test.support.summary_objects import condition, event, messages, obj, related, summarize
+from test.support.summaries import VIEWS
+from test.support.summary_objects import OLD, condition, event, messages, obj, related, summarize
 
 APPLICATIONS: Object = {"applications": {"chat": {}}}
 """The spec of an InferenceStack with one application."""
@@ -124,6 +126,24 @@ def test_gateway_of_a_suspended_stack_shows_its_reason(message: str, shown: str)
     conditions = [condition("GatewayReady", "False", "Suspended", message)]
     stack = obj(INFERENCE_STACKS[0], status={"conditions": conditions})
     assert summarize(INFERENCE_STACKS[0], stack).fact("gateway") == shown
+
+
+def test_stack_names_the_secret_that_a_pod_lacks_while_kubelet_reports_it() -> None:
+    gvk = INFERENCE_STACKS[0]
+    conditions = [condition("GatewayReady", "True"), condition("Ready", "False")]
+    status = {"conditions": conditions, "applications": [{"name": "chat", "state": "Progressing"}]}
+    stack = obj(gvk, status=status, labels={"operatorVersion": "v2"})
+    created = VIEWS[gvk].created
+    assert created is not None
+    assert created(stack) == [(PODS_OF_DEPLOYMENT, "x-inference-stack-chat", "")]
+    involved = {"kind": "Pod", "name": "x-inference-stack-chat-7d-abcde", "uid": "1"}
+    missing = 'MountVolume.SetUp failed for volume "v" : secret "token" not found'
+    for last, shown in ((OLD, 1), ("2026-05-31T23:49:00Z", 0)):
+        reported = {**event("FailedMount", last, missing), "involvedObject": involved}
+        found = messages(summarize(gvk, stack, related(created_events=[reported])))
+        assert [message.startswith("Pod x-inf") for message in found] == [True] * shown
+    ready = obj(gvk, status={"conditions": [condition("Ready", "True")]})
+    assert created(ready) == []
 
 
 @pytest.mark.parametrize("gvk", INFERENCE_STACKS, ids=str)

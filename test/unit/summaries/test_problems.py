@@ -21,9 +21,11 @@ from test.support.summary_objects import (
     NO_LIMITS,
     NOT_OURS,
     NOW,
+    OLD,
     changed,
     cluster,
     condition,
+    event,
     messages,
     obj,
     pod,
@@ -372,6 +374,50 @@ def test_pod_without_containers_is_a_problem_after_five_minutes() -> None:
     )
     earlier = NOW - timedelta(minutes=1)
     assert (list(hung_pods([hung], earlier)), seconds_until_hung([hung], earlier)) == ([], 60)
+
+
+MISSING = 'MountVolume.SetUp failed for volume "v" : secret "token" not found'
+
+
+def creating_pod(*conditions: Object) -> Object:
+    """Return a pod with a node, whose containers kubelet has not created yet."""
+    waiting = [{"name": "main", "state": {"waiting": {"reason": "PodInitializing"}}}]
+    creating = pending_pod("a", initContainerStatuses=waiting, containerStatuses=waiting)
+    creating["metadata"]["uid"] = "u"
+    creating["status"]["conditions"] += conditions
+    return creating
+
+
+def mount_event(message: str, uid: str = "u") -> Object:
+    involved = {"kind": "Pod", "name": "a", "uid": uid}
+    return {**event("FailedMount", OLD, message), "involvedObject": involved}
+
+
+@pytest.mark.parametrize("kind", [RAY_CLUSTER, APPWRAPPER, FLUX_JOB, MINICLUSTER])
+def test_secret_that_a_volume_lacks_is_named_at_once(kind: GVK) -> None:
+    one = obj(kind, status={"phase": "Running", "state": "", "miniCluster": "j"})
+    events = [
+        mount_event("failed to sync secret cache: timed out waiting for the condition"),
+        mount_event(MISSING),
+        mount_event("Unable to attach or mount volumes: timed out waiting for the condition"),
+        mount_event('secret "other" not found', uid="other"),
+    ]
+    summary = summarize(kind, one, related(pods=[creating_pod()], pod_events=events))
+    (problem,) = (each for each in summary.problems if "secret" in each.message)
+    assert problem.message == f"Pod a: FailedMount: {MISSING}"
+    assert problem.remedy.startswith("create the Secret, ConfigMap or PersistentVolumeClaim")
+
+
+def test_event_about_a_volume_is_no_problem_once_the_pod_can_start() -> None:
+    earlier = NOW - timedelta(minutes=1)
+    ready = condition("PodReadyToStartContainers", "True")
+    running = running_pod("a", ready=True)
+    running["metadata"]["uid"] = "u"
+    for one in (creating_pod(ready), running):
+        assert list(hung_pods([one], earlier, [mount_event(MISSING)])) == []
+    # without an Event, the pod hangs, also one with init containers
+    (problem,) = hung_pods([creating_pod()], NOW)
+    assert problem.message == "Pod a: its containers were not created for 5 minutes"
 
 
 def test_init_container_that_does_not_end_is_a_problem_after_five_minutes() -> None:

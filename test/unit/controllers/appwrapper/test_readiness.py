@@ -87,7 +87,7 @@ CRASHED = {"lastState": {"terminated": {"exitCode": 3}}, "restartCount": 2}
     [
         ([PENDING_POD], ""),
         ([], "; 1 pods missing"),
-        ([waiting("ContainerCreating")], "; 1 waiting pods: ContainerCreating"),
+        ([waiting("ContainerCreating")], "; 1 waiting pods: ContainerCreating (Pod p0)"),
         (
             [
                 PULL_BACKOFF,
@@ -96,7 +96,7 @@ CRASHED = {"lastState": {"terminated": {"exitCode": 3}}, "restartCount": 2}
                 PULL_BACKOFF,
                 unschedulable("0/3 nodes"),
             ],
-            f"; 2 waiting pods: {PULLING}; 1 waiting pods: ContainerCreating; 1 more causes",
+            f"; 2 waiting pods: {PULLING}; 1 waiting pods: ContainerCreating (Pod p1); 1 more causes",
         ),
         (
             [waiting("CrashLoopBackOff", **CRASHED)],
