@@ -31,7 +31,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.objects import CORE_EVENT
 from cfo.summaries.conditions import conditions_of
-from cfo.summaries.pod_events import event_message
+from cfo.summaries.pod_events import event_message, without_random_names
 from cfo.summaries.problems import (
     TERMINATING,
     awaited_finalizers,
@@ -309,8 +309,9 @@ def _has_ready_parts(summary: Summary) -> bool:
 
 
 def _completed(problem: Problem, obj: Object) -> Problem:
-    """Return a bounded problem of ``obj`` whose commands work as they are."""
-    return Problem(text(problem.message, MAX_PROBLEM), completed(problem.remedy, obj))
+    """Return a bounded problem of ``obj`` whose commands work as they are, and whose message each retry repeats."""
+    message = without_random_names(text(problem.message, MAX_PROBLEM))
+    return Problem(message, completed(problem.remedy, obj))
 
 
 def _with_problem(summary: Summary, problem: Problem) -> Summary:

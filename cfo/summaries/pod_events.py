@@ -5,6 +5,7 @@ The status of such a pod only says ``ContainerCreating``, as that of a pod whose
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -30,10 +31,21 @@ _COMBINED: Final = "(combined from similar events): "
 """What client-go's recorder writes before the message if it has recorded many Events about an object."""
 
 
+_REFUSED_POD: Final = re.compile(
+    r'\b(pods|Pod) "([a-z0-9.-]{0,247}-)[bcdfghjklmnpqrstvwxz2456789]{5}" is (forbidden|invalid)\b'
+)
+"""How the API server names a pod that it refuses, with the characters of random suffixes."""
+
+
+def without_random_names(message: str) -> str:
+    """Return ``message`` without the random suffix of a refused pod: each attempt to create the pod has another one."""
+    return _REFUSED_POD.sub(r'\1 "\2*" is \3', message)
+
+
 def event_message(event: Mapping[str, Any]) -> str:
-    """Return what an Event of either Event API says, without the recorder's prefix."""
+    """Return what an Event of either Event API says, without the recorder's prefix and random names of pods."""
     message = text(event.get("message") or event.get("note"), MAX_MESSAGE)
-    return message.removeprefix(_COMBINED)
+    return without_random_names(message.removeprefix(_COMBINED))
 
 
 def awaits_containers(pod: Mapping[str, Any]) -> bool:

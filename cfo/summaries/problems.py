@@ -25,6 +25,7 @@ from cfo.runtime import Object, controller_of, gvk_of, is_deleting
 from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
 from cfo.summaries.pod_events import event_message, failures_by_name, start_failures
 from cfo.summaries.summary import Problem, SummaryCondition, WarningEvent
+from cfo.summaries.unschedulable import scheduling_remedy
 
 _USUAL_DELETION: Final = timedelta(minutes=5)
 _USUAL_READINESS: Final = timedelta(minutes=5)
@@ -216,8 +217,6 @@ def pod_state(pod: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, [*parts, f"{restarts} restarts" if restarts else ""]))
 
 
-_ADD_NODES: Final = "request less, or wait for (or add) nodes with enough free resources"
-
 _READ_LOG: Final = "read the log: kubectl logs"
 
 _DESCRIBE: Final = "see what it lacks, such as a Secret or a volume: kubectl describe pod"
@@ -378,7 +377,7 @@ def _causes(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     is_scheduled = scheduled is None or scheduled.status != "False"
     if scheduled is not None and not is_scheduled and scheduled.reason == "Unschedulable":
         cause = f"cannot be scheduled: {scheduled.message}"
-        yield cause, _ADD_NODES
+        yield cause, scheduling_remedy(scheduled.message)
     for field in ("initContainerStatuses", "containerStatuses"):
         for status in items(path(pod, "status", field)):
             yield from _container_causes(status)
@@ -460,7 +459,6 @@ _CAUSES: Final = (
     ((".requests: Invalid value", "must be less than or equal to ", " limit"), _LOWER_REQUEST),
     ((" max limit to request ratio per ",), _CHANGE_LIMITS),
     (("is forbidden: User ",), "ask the administrator for the permission that the message names"),
-    (("Unschedulable: ",), _ADD_NODES),
     ((f"({OOM_KILLED})",), WAITING_REASONS[OOM_KILLED]),
     (
         ("error looking up service account ", "-oauth-proxy"),
@@ -474,6 +472,9 @@ _CAUSES: Final = (
     *(((f"{reason}: ",), remedy) for reason, remedy in CREATION_REMEDIES.items()),
 )
 """Parts of messages of the API server, the scheduler and kubelet that identify a cause, with the remedy."""
+
+_UNSCHEDULABLE: Final = ("Unschedulable: ", "Unschedulable (")
+"""How conditions begin the message of kube-scheduler."""
 
 _POD_SECURITY: Final = "violates PodSecurity"
 _FAILED_QUOTA: Final = "failed quota"
@@ -504,6 +505,8 @@ def remedy_for(message: str, remedy: str, *, pods: PodRemedies = _ANY_POD) -> st
     for parts, known in _CAUSES:
         if all(part in message for part in parts):
             return known
+    if any(form in message for form in _UNSCHEDULABLE):
+        return scheduling_remedy(message)
     return remedy
 
 

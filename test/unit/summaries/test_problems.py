@@ -113,6 +113,49 @@ def test_pods_that_cannot_run_are_named_with_the_cause(status: Object, cause: st
     assert messages(summary) == ([f"Pods p0, p1, p2 and 2 more: {cause}"] if cause else [])
 
 
+@pytest.mark.parametrize(
+    ("causes", "remedy"),
+    [
+        ("2 Insufficient cpu", "request less, or wait for"),
+        ('persistentvolumeclaim "data" not found', "create the PersistentVolumeClaim"),
+        (
+            "pod has unbound immediate PersistentVolumeClaims",
+            "kubectl describe persistentvolumeclaim -n n",
+        ),
+        (
+            "1 node(s) didn't find available persistent volumes to bind, 2 Insufficient cpu",
+            "kubectl describe persistentvolumeclaim -n n",
+        ),
+        ("2 node(s) had volume node affinity conflict", "nodes that can use its volume"),
+        ("2 node(s) didn't match Pod's node affinity/selector", "correct nodeSelector"),
+        ("2 node(s) didn't match pod anti-affinity rules", "correct podAffinity"),
+        ("2 node(s) had untolerated taint {nvidia.com/gpu: present}", "add a toleration"),
+        ("2 node(s) had untolerated taint(s)", "add a toleration"),
+        (
+            "1 node(s) had untolerated taint {gpu: }, 1 Insufficient nvidia.com/gpu",
+            "if the pod may run on these nodes; or request less, or wait for",
+        ),
+        (
+            "1 Insufficient cpu, 1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }",
+            "request less, or wait for",
+        ),
+    ],
+)
+def test_remedy_for_a_pod_without_a_node_is_that_of_the_cause(causes: str, remedy: str) -> None:
+    message = f"0/2 nodes are available: {causes}. preemption: 0/2 nodes are available"
+    pods = [
+        pod("Pending", conditions=[condition("PodScheduled", "False", "Unschedulable", message)])
+    ]
+    (problem,) = summarize(RAY_CLUSTER, cluster(""), related(pods=pods)).problems
+    assert remedy in problem.remedy
+    waited = condition(
+        "Unhealthy", "True", "InsufficientPodsReady", f"1 waiting pods: Unschedulable ({message})"
+    )
+    wrapper = obj(APPWRAPPER, status={"phase": "Resetting", "conditions": [waited]})
+    (problem,) = summarize(APPWRAPPER, wrapper).problems
+    assert remedy in problem.remedy
+
+
 def test_a_deletion_that_does_not_end_names_its_finalizers_and_pods() -> None:
     ray_cluster = cluster()
     ray_cluster["metadata"] |= {"deletionTimestamp": "2026-05-31T23:00:00Z", "finalizers": ["a/b"]}

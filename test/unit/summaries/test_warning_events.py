@@ -259,6 +259,26 @@ def test_prefix_of_combined_events_is_not_shown(field: str) -> None:
     assert "combined" not in message
 
 
+@pytest.mark.parametrize(
+    ("named", "shown"),
+    [
+        ('pods "run-b65wn" is forbidden: no quota', 'pods "run-*" is forbidden: no quota'),
+        ('Pod "run-0-x7r5b" is invalid: spec', 'Pod "run-0-*" is invalid: spec'),
+        ('pods "run-" is forbidden: no account', 'pods "run-" is forbidden: no account'),
+        ('pods "web-0" is forbidden: no quota', 'pods "web-0" is forbidden: no quota'),
+    ],
+)
+def test_retries_of_a_refused_pod_change_no_problem(named: str, shown: str) -> None:
+    refused = event("FailedCreate", "2026-01-01T00:00:10Z", f"Error creating: {named}")
+    refused["involvedObject"] = {"kind": "Job", "name": "run"}
+    wrapper = obj(APPWRAPPER, status={"phase": "Resuming"})
+    summary = summarize(APPWRAPPER, wrapper, related(created_events=[refused]))
+    assert messages(summary) == [f"Job run: FailedCreate: Error creating: {shown}"]
+    ready = condition("ReplicaFailure", "True", "FailedCreatePods", named)
+    failed = obj(RAY_CLUSTER, status={"state": "", "conditions": [ready]})
+    assert f"KubeRay cannot create pods: {shown}" in messages(summarize(RAY_CLUSTER, failed))
+
+
 def test_event_that_a_condition_repeats_with_more_detail_is_one_problem() -> None:
     status = {
         "phase": "Failed",
