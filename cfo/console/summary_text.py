@@ -13,7 +13,7 @@ from cfo.console.counts import counted
 from cfo.runtime import GVK
 from cfo.runtime.objects import parse_time
 from cfo.summaries.changes import ChangeType, SummaryChange
-from cfo.summaries.summary import Level, Summary, kind_names
+from cfo.summaries.summary import Level, Summary, kind_names, repeats
 
 MARKS: Final = {
     Level.FAILED: "✗",
@@ -127,8 +127,11 @@ def without_repetitions(summaries: Sequence[Summary]) -> list[Summary]:
 
 
 def _without_problems_of(owner: Summary, title: str, summary: Summary) -> Summary:
-    repeated = {problem.message for problem in owner.problems}
-    problems = tuple(each for each in summary.problems if each.message not in repeated)
+    problems = tuple(
+        each
+        for each in summary.problems
+        if not any(repeats(each.message, known.message) for known in owner.problems)
+    )
     if len(problems) == len(summary.problems):
         return summary
     facts = (("cause", f"see {title}"), *summary.facts)

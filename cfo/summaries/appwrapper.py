@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -78,6 +79,7 @@ from cfo.summaries.problems import (
     unknown_pod_problems,
     warning_problems,
 )
+from cfo.summaries.raycluster import POD_REMEDIES
 from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
 
 _LEVELS: Final = {Phase.SUCCEEDED: Level.OK, Phase.FAILED: Level.FAILED}
@@ -103,6 +105,9 @@ _RESUME: Final = (
 _DEADLINE: Final = "DeadlineExceeded"
 """The reason of a Job or RayJob that was not finished in time, or of its pods."""
 
+_MISSING_PODS: Final = re.compile(r"; [0-9]+ pods missing\b")
+"""What the condition says of pods that do not exist, for which no warm-up period matters."""
+
 _SLOW_PODS: Final = (
     f"if pods are only slow, set the annotation {ANNOTATION_PREFIX}warmupGracePeriodDuration"
 )
@@ -113,8 +118,7 @@ _REMEDIES: Final = {
     "CreateFailed": "correct the cause that the message names",
     "InsufficientPodsReady": "correct what the pods wait for",
     "MissingComponent": f"{_RECREATE}; to end one, delete the AppWrapper, and not its components",
-    "ExcessPods": "scale the component back within a minute to the pods that its queue admitted, or the AppWrapper is "
-    f"reset, at most three times; to run more pods, {_RECREATE} with more in its spec",
+    "ExcessPods": f"to run more pods than its queue admitted, {_RECREATE} with more in its spec",
     "AutopilotNoExecute": "nothing to do: the AppWrapper moves to other nodes",
     INADMISSIBLE: "ask the administrator for what the message names, or create the AppWrapper again in another queue",
     "WorkloadNameTaken": "delete the Workload that the message names if it is yours, or create the AppWrapper again "
@@ -124,6 +128,12 @@ _REMEDIES: Final = {
     "NotValidated": "serve the operator's webhooks, and create the AppWrapper again: cfo doctor",
 }
 """Remedies by the reason of a condition."""
+
+_SCALE_BACK: Final = (
+    "scale the component back within a minute to the pods that its queue admitted, or the AppWrapper is reset, at most "
+    "three times"
+)
+"""What else to do about excess pods while they run."""
 
 _MAX_SPEC_PROBLEMS: Final = 3
 """The maximum number of problems that are named in the spec of one RayCluster."""
@@ -165,10 +175,13 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     waited_for, of_components = _events_of_pods(conditions, related.created_events)
     if level is Level.PROGRESSING and phase not in _LEVELS:
         events = _causes(of_components, phase, conditions)
-        of_pods += created_problems(events, related.pods, shown=found)
+        of_pods += created_problems(events, related.pods, remedies=POD_REMEDIES, shown=found)
         of_pods = of_pods or _pod_failure(phase, conditions)
     if phase != Phase.SUCCEEDED:
-        of_pods += unknown_pod_problems(waited_for)
+        explained = list(unknown_pod_problems(waited_for))
+        if explained and _waits_for_containers_only(conditions):
+            found = [each for each in found if named_pods(each.message) == []]
+        of_pods += explained
     if phase != Phase.SUCCEEDED:
         of_pods += hung_pods(related.pods or (), related.now, related.pod_events)
     of_pods = list(map(_of_component, of_pods))
@@ -187,7 +200,7 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     unknown = [
         each for each in newest if not any(each.message in problem.message for problem in found)
     ]
-    problems = list(found)
+    problems = _with_next_attempt(found, phase, conditions)
     if level is not Level.OK:
         problems += warning_problems(unknown, _REMEDIES)
     facts = _facts(wrapper, conditions, related)
@@ -229,6 +242,14 @@ def _awaited_pods(conditions: tuple[SummaryCondition, ...]) -> list[str]:
     if unhealthy is None or not _has_waited(conditions):
         return []
     return named_pods(unhealthy.message)
+
+
+def _waits_for_containers_only(conditions: tuple[SummaryCondition, ...]) -> bool:
+    """Return whether the last attempt ended only because of pods that their Events explain."""
+    unhealthy = condition_of(conditions, "Unhealthy")
+    message = unhealthy.message if unhealthy is not None else ""
+    is_one_cause = message.count(" waiting pods: ") == 1
+    return is_one_cause and not _MISSING_PODS.search(message)
 
 
 def _events_of_pods(
@@ -357,18 +378,14 @@ def _condition_problems(
         remedy = _REMEDIES.get(unhealthy.reason, DESCRIBE)
         if unhealthy.reason in _COMPONENT_REASONS:
             remedy = _component_remedy(_remedy_of(unhealthy.message, remedy))
-        if _has_waited(conditions) and COMPONENT_SUSPENDED not in unhealthy.message:
+        if _has_waited(conditions) and not _MISSING_PODS.search(unhealthy.message):
             remedy = f"{remedy}; {_SLOW_PODS}"
+        if unhealthy.reason == "ExcessPods" and phase == Phase.RUNNING:
+            remedy = f"{_SCALE_BACK}; {remedy}"
         if NOT_CONTROLLED in unhealthy.message:
             remedy = _taken_remedy(_taken_names(wrapper))
         if unhealthy.reason in ("FailedComponent", "FoundFailedPods"):
             remedy = _failure_remedy(wrapper, related, unhealthy.message)
-        deployed = condition_of(conditions, "ResourcesDeployed")
-        _, _, attempt = (deployed.message if deployed is not None else "").partition(
-            "; next attempt at "
-        )
-        if phase == Phase.RESETTING and attempt:
-            remedy = f"the next attempt is at {attempt}; {remedy}"
         yield Problem(message, remedy)
     elif phase == Phase.FAILED:
         yield Problem(
@@ -378,6 +395,21 @@ def _condition_problems(
     validated = condition_of(conditions, "Validated")
     if validated is not None and validated.status == "False":
         yield Problem(f"Not validated: {message_of(validated)}", _REMEDIES["NotValidated"])
+
+
+def _with_next_attempt(
+    problems: Sequence[Problem], phase: str, conditions: tuple[SummaryCondition, ...]
+) -> list[Problem]:
+    """Return ``problems``, of which the first says when the next attempt of an AppWrapper is that is being reset."""
+    deployed = condition_of(conditions, "ResourcesDeployed")
+    _, _, attempt = (deployed.message if deployed is not None else "").partition(
+        "; next attempt at "
+    )
+    if phase != Phase.RESETTING or not attempt or not problems:
+        return list(problems)
+    first, *others = problems
+    remedy = f"the next attempt is at {attempt}; {first.remedy}"
+    return [Problem(first.message, remedy), *others]
 
 
 def _causes(
@@ -438,7 +470,9 @@ def _pod_failure(phase: str, conditions: tuple[SummaryCondition, ...]) -> list[P
 
 def _remedy_of(message: str, remedy: str) -> str:
     """Return what to do about ``message`` of a condition, or ``remedy`` if its cause is not known."""
-    return _RESUME if f"{COMPONENT_SUSPENDED}: " in message else remedy_for(message, remedy)
+    if f"{COMPONENT_SUSPENDED}: " in message:
+        return _RESUME
+    return remedy_for(message, remedy, pods=POD_REMEDIES)
 
 
 def _failure_remedy(wrapper: Object, related: Related, message: str) -> str:
@@ -490,7 +524,7 @@ def _component_problems(wrapper: Object, shown: Sequence[str]) -> Iterator[Probl
             remedy = "correct the component, or ask the administrator for the permission or quota"
             if NOT_CONTROLLED in cause:
                 remedy = _taken_remedy(name)
-            yield Problem(message, remedy_for(cause, remedy))
+            yield Problem(message, remedy_for(cause, remedy, pods=POD_REMEDIES))
 
 
 def _taken_names(wrapper: Object) -> str:

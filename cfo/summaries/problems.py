@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -479,29 +480,57 @@ _UNSCHEDULABLE: Final = ("Unschedulable: ", "Unschedulable (")
 _POD_SECURITY: Final = "violates PodSecurity"
 _FAILED_QUOTA: Final = "failed quota"
 
+_WITHOUT_RESOURCES: Final = re.compile(r" for: ([a-z0-9,.-]+)")
+"""How the API server names containers that lack a resource: ``requests.cpu for: a,b; requests.memory for: a``."""
+
 
 class PodRemedies(msgspec.Struct, frozen=True):
     """What users of one kind change in its spec if the API server refuses its pods.
 
     ``security``: to comply with Pod Security. ``resources``: to specify the resources that a quota limits.
+    ``injected``: the containers that the operator adds, for which no field of the spec sets resources; and
+    ``injected_security``: to let those comply with Pod Security.
     """
 
     security: str = "set the fields of the securityContext that the message names"
     resources: str = "specify these resources for your containers"
+    injected: tuple[str, ...] = ()
+    injected_security: str = ""
 
 
 _ANY_POD: Final = PodRemedies()
 
 
-def remedy_for(message: str, remedy: str, *, pods: PodRemedies = _ANY_POD) -> str:
-    """Return what to do about ``message``: what its cause calls for, or ``remedy`` if the cause is not known."""
-    if _POD_SECURITY in message:
-        return f"{pods.security}, or ask the administrator to change the Pod Security level of the namespace"
-    if _FAILED_QUOTA in message and "must specify " in message:
+def _resources_remedy(message: str, pods: PodRemedies) -> str:
+    """Return what to do if a quota limits resources that containers do not specify, which ``message`` names."""
+    named = {
+        name
+        for names in _WITHOUT_RESOURCES.findall(message)
+        for name in names.rstrip(".").split(",")
+    }
+    injected = [name for name in pods.injected if name in named]
+    if not injected:
         return (
             f"{pods.resources}; for others that the message names, ask the administrator for a LimitRange with "
             "defaults"
         )
+    ask = (
+        "ask the administrator for a LimitRange with defaults for these resources in the namespace, because the "
+        f"operator adds {', '.join(injected)} without resources"
+    )
+    if named.issubset(injected):
+        return ask
+    return f"{pods.resources}; and {ask}"
+
+
+def remedy_for(message: str, remedy: str, *, pods: PodRemedies = _ANY_POD) -> str:
+    """Return what to do about ``message``: what its cause calls for, or ``remedy`` if the cause is not known."""
+    if _POD_SECURITY in message:
+        is_injected = any(f'"{name}"' in message for name in pods.injected)
+        security = pods.injected_security if is_injected else pods.security
+        return f"{security}, or ask the administrator to change the Pod Security level of the namespace"
+    if _FAILED_QUOTA in message and "must specify " in message:
+        return _resources_remedy(message, pods)
     for parts, known in _CAUSES:
         if all(part in message for part in parts):
             return known
@@ -605,8 +634,11 @@ def warning_problems(
     warnings: Iterable[WarningEvent],
     remedies: Mapping[str, str],
     remedy: str = DESCRIBE,
+    *,
+    pods: PodRemedies = _ANY_POD,
 ) -> Iterator[Problem]:
-    """Yield a problem for each of ``warnings``, with the remedy for its reason."""
+    """Yield a problem for each of ``warnings``, with the remedy for its reason, or for refused ``pods``."""
     for warning in warnings:
         known = remedies.get(warning.reason, remedy)
-        yield Problem(f"{warning.reason}: {warning.message}", remedy_for(warning.message, known))
+        message = warning.message
+        yield Problem(f"{warning.reason}: {message}", remedy_for(message, known, pods=pods))

@@ -16,7 +16,12 @@ from cfo.api.gateway import HTTP_ROUTE, TLS_ROUTES, route_problems
 from cfo.api.kueue import QUEUE_NAME_LABEL
 from cfo.api.raycluster import addresses
 from cfo.api.raycluster.certificates import CA_LIFETIME, recorded_renewal
-from cfo.api.raycluster.cluster import POD_CLUSTER_LABEL
+from cfo.api.raycluster.cluster import (
+    CERTIFICATE_CONTAINER,
+    POD_CLUSTER_LABEL,
+    PROXY_CONTAINER,
+    RBAC_PROXY_CONTAINER,
+)
 from cfo.api.raycluster.conditions import (
     CONDITION_TYPES,
     HOST_TOO_LONG,
@@ -102,12 +107,14 @@ _EXPOSURE_REMEDIES: Final = {
 }
 """Reasons why a dashboard is not exposed, with the remedy."""
 
-_POD_REMEDIES: Final = PodRemedies(
-    security=(
+POD_REMEDIES: Final = PodRemedies(
+    injected=(CERTIFICATE_CONTAINER, RBAC_PROXY_CONTAINER, PROXY_CONTAINER),
+    injected_security=(
         "set the fields of the securityContext that the message names in the Ray container, from which create-cert "
         "gets them"
-    )
+    ),
 )
+"""What users of RayClusters change if their pods are refused, also of those in AppWrappers."""
 
 LASTING_REMEDIES: Final = {
     **_EXPOSURE_REMEDIES,
@@ -449,7 +456,7 @@ def _status_problems(cluster: Object, state: str) -> Iterator[Problem]:
         remedy = "correct the pod template, or ask the administrator for what the message names"
         yield Problem(
             f"KubeRay cannot create pods: {message}",
-            remedy_for(message, remedy, pods=_POD_REMEDIES),
+            remedy_for(message, remedy, pods=POD_REMEDIES),
         )
 
 
@@ -568,7 +575,7 @@ def _warning_problems(
     facts: RayClusterFacts, warnings: Iterable[WarningEvent]
 ) -> Iterator[Problem]:
     remedies = {**_REMEDIES, _CA_REPLACED: _restart_remedy(facts)}
-    return warning_problems(warnings, remedies)
+    return warning_problems(warnings, remedies, pods=POD_REMEDIES)
 
 
 def _restart_remedy(facts: RayClusterFacts) -> str:

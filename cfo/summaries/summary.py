@@ -17,6 +17,9 @@ MAX_CONDITIONS: Final = 24
 MAX_WARNINGS: Final = 10
 """The maximum number of each in a summary."""
 
+_SHOWN_ABOVE: Final = "(as above)"
+"""What is shown of a Warning Event whose message was shown before."""
+
 _COMPARED: Final = 120
 """The number of characters by which messages are compared, because long ones are cut at different places."""
 
@@ -111,7 +114,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         return next((value for known, value in self.facts if known == name), "")
 
     def details(self) -> dict[str, list[tuple[str, str]]]:
-        """Return its conditions and Warning Events as names and texts; a text that was shown before is left out."""
+        """Return its conditions and Warning Events as names and texts; a text that was shown before is not repeated."""
         shown = [
             *(problem.message for problem in self.problems),
             *(value for _, value in self.facts),
@@ -131,7 +134,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             "Warning Events": [
                 (
                     f"{each.reason} (x{each.count})" if each.count > 1 else each.reason,
-                    once(each.message),
+                    once(each.message) or (_SHOWN_ABOVE if each.message else ""),
                 )
                 for each in self.warnings
             ],
@@ -157,6 +160,24 @@ def kind_names(kinds: Iterable[GVK]) -> dict[GVK, str]:
     return names
 
 
+_REFUSALS: Final = (" is forbidden: ", " is invalid: ")
+"""What the API server writes between the name of an object, such as a pod, and why it refuses the object."""
+
+
+def repeats(message: str, known: str) -> bool:
+    """Return whether ``message`` repeats the message ``known`` of a problem: all of it, or why an object was refused.
+
+    Controllers report the refusal of a pod in their own words, with the answer of the API server at the end.
+    """
+    if known[:_COMPARED] in message:
+        return True
+    for separator in _REFUSALS:
+        _, is_refusal, cause = known.rpartition(separator)
+        if is_refusal and cause[:_COMPARED] in message:
+            return True
+    return False
+
+
 def distinct_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return the first :data:`MAX_PROBLEMS` different problems.
 
@@ -165,7 +186,7 @@ def distinct_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     found: list[Problem] = []
     for problem in problems:
         message = problem.message
-        if message and not any(known.message[:_COMPARED] in message for known in found):
+        if message and not any(repeats(message, known.message) for known in found):
             found.append(problem)
         if len(found) == MAX_PROBLEMS:
             break

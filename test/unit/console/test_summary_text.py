@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
+from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.names import FLUX_JOB
 from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.summary_text import (
@@ -17,6 +18,7 @@ from cfo.console.summary_text import (
     listing,
     problem_lines,
     table,
+    without_repetitions,
 )
 from cfo.runtime import GVK
 from cfo.summaries.changes import ChangeType, SummaryChange
@@ -170,3 +172,16 @@ def test_problem_of_an_object_and_what_it_owns_is_shown_once() -> None:
     (row,) = [line for line in lines if line.startswith("!  c ")]
     assert row.endswith("see FluxJob ns/j")
     assert counts([job, cluster, other]) == "3 objects: 3 warning"
+
+
+def test_refusal_that_an_owner_reports_in_other_words_is_shown_for_the_owner() -> None:
+    refusal = "is forbidden: exceeded quota: none"
+    wrapper = summary(
+        "w", gvk=APPWRAPPER, problem=f'FailedCreate: pods "h" {refusal}', level=Level.WARNING
+    )
+    cluster = summary(
+        "c", problem=f'KubeRay cannot create pods: pods "h" {refusal}', level=Level.WARNING
+    )
+    shown = [replace(wrapper, uid="1", owner=""), replace(cluster, uid="2", owner="1")]
+    lines = list(problem_lines(without_repetitions(shown)))
+    assert [line for line in lines if "quota" in line] == [f'    FailedCreate: pods "h" {refusal}']

@@ -206,6 +206,9 @@ def test_remedy_for_pods_beyond_the_quota_is_to_scale_back_in_time() -> None:
     assert problem.message == f"ExcessPods: {excess}"
     assert problem.remedy.startswith("scale the component back within a minute")
     assert "reset, at most three times" in problem.remedy
+    status["phase"] = "Resetting"
+    problem, *_ = summarize(APPWRAPPER, obj(APPWRAPPER, status=status), seen).problems
+    assert problem.remedy.startswith("to run more pods than its queue admitted")
 
 
 @pytest.mark.parametrize(("phase", "level"), [("Running", Level.WARNING), ("Succeeded", Level.OK)])
@@ -281,7 +284,10 @@ def test_pods_of_an_appwrapper_are_counted_as_pods() -> None:
 
 
 def test_cause_of_a_retry_comes_first_and_its_remedy_agrees_with_the_retry() -> None:
-    message = "0 pods running; 1 pods missing (FailedCreate: exceeded quota: none)"
+    message = (
+        '0 pods running; 1 pods missing (FailedCreate: Job j: pods "j-b65wn" is forbidden: exceeded quota: none); '
+        "retry 1 of 3"
+    )
     deleted = "Resources deleted; next attempt at 2026-06-01 00:01:30 UTC"
     status = {
         "phase": "Resetting",
@@ -292,16 +298,18 @@ def test_cause_of_a_retry_comes_first_and_its_remedy_agrees_with_the_retry() -> 
     }
     event = {
         "reason": "FailedCreate",
-        "message": "Error creating: exceeded quota: none",
+        "message": 'Error creating: pods "j-x7r5b" is forbidden: exceeded quota: none',
         "involvedObject": {"kind": "Job", "name": "j"},
     }
     wrapper = obj(APPWRAPPER, status=status)
-    first, second = summarize(APPWRAPPER, wrapper, related(created_events=[event])).problems
+    (first,) = summarize(APPWRAPPER, wrapper, related(created_events=[event])).problems
     assert first.message.startswith("Job j: FailedCreate: ")
+    assert first.remedy.startswith("the next attempt is at 2026-06-01 00:01:30 UTC; request less")
     assert first.remedy.endswith("delete the AppWrapper and create it again")
-    assert second.message.startswith("InsufficientPodsReady: ")
-    assert second.remedy.startswith("the next attempt is at 2026-06-01 00:01:30 UTC; request less")
-    assert "wait" not in second.remedy
+    assert "wait" not in first.remedy
+    (known,) = summarize(APPWRAPPER, wrapper).problems
+    assert known.message.startswith("InsufficientPodsReady: ")
+    assert known.remedy == first.remedy
 
 
 def test_events_since_a_reset_began_are_no_causes() -> None:
@@ -433,9 +441,14 @@ def test_secret_that_deleted_pods_lacked_is_the_first_problem_after_a_reset(phas
         {**event("BackOff", OLD, "Back-off restarting failed container"), **about_pod},
     ]
     summary = summarize(APPWRAPPER, wrapper, related(pods=[], created_events=events))
-    first, second = summary.problems
-    assert first.message == f"Pod j-1: FailedMount: {missing}"
-    assert second.message == f"InsufficientPodsReady: {message}"
+    assert messages(summary) == [f"Pod j-1: FailedMount: {missing}"]
+    unhealthy = wrapper["status"]["conditions"][0]
+    unhealthy["message"] += "; 2 pods missing"
+    summary = summarize(APPWRAPPER, wrapper, related(pods=[], created_events=events))
+    assert messages(summary) == [
+        f"Pod j-1: FailedMount: {missing}",
+        f"InsufficientPodsReady: {message}; 2 pods missing",
+    ]
     assert created(obj(APPWRAPPER, status={"phase": "Running"})) == []
 
 

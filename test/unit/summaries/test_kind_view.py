@@ -89,7 +89,7 @@ def test_details_contain_each_text_once() -> None:
             ("C: True", "Resuming"),
             ("Unhealthy: True", "CreateFailed"),
         ],
-        "Warning Events": [("Unhealthy", "")],
+        "Warning Events": [("Unhealthy", "(as above)")],
     }
 
 

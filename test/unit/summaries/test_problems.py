@@ -185,7 +185,11 @@ def test_remedy_for_containers_without_resources_names_a_limit_range(reason: str
     for summary in (summarize(RAY_CLUSTER, failed), of_wrapper):
         (problem,) = summary.problems
         assert refusal in problem.message
-        assert "LimitRange with defaults" in problem.remedy
+        assert problem.remedy.startswith("ask the administrator for a LimitRange with defaults")
+        assert "the operator adds create-cert, rbac-proxy without resources" in problem.remedy
+    failed["status"]["conditions"][0]["message"] = f"{refusal},ray-head; requests.cpu for: ray-head"
+    (problem,) = summarize(RAY_CLUSTER, failed).problems
+    assert problem.remedy.startswith("specify these resources for your containers; and ask")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +206,10 @@ def test_remedy_for_containers_without_resources_names_a_limit_range(reason: str
             "spec.containers[0].resources.requests: Invalid value: 2: must be less than or equal to cpu limit of 1",
             "LimitRange",
         ),
-        ('violates PodSecurity "restricted:latest": runAsNonRoot != true', "securityContext"),
+        (
+            'violates PodSecurity "restricted:latest": runAsNonRoot != true (pod or container "create-cert" must set',
+            "securityContext",
+        ),
         ('pods is forbidden: User "u" cannot create resource "pods"', "permission"),
         (
             'error looking up service account n/s: serviceaccount "s" not found',
