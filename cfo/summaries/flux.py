@@ -232,7 +232,9 @@ def _connection(
 
 def _job_facts(job: Object, conditions: tuple[SummaryCondition, ...]) -> Iterator[tuple[str, str]]:
     position = number(path(job, "status", "position"))
-    place = f"about number {position} in the queue" if position > 1 else "next in the queue"
+    place = f"about number {position} in the queue"
+    if position == 1:
+        place = f"next in the queue: {_why(conditions)}".rstrip(": ")
     yield "position", place if position else ""
     yield "why", _why(conditions)
     yield "queue", text(path(job, "status", "fluxSetup"))

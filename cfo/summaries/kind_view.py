@@ -338,13 +338,24 @@ def with_forbidden(summary: Summary, resources: Sequence[str]) -> Summary:
     return replace(summary, problems=distinct_problems([*summary.problems, problem]))
 
 
-def missing_queue(queue: str) -> Problem:
-    """Return the problem of an object that waits for a LocalQueue that does not exist."""
-    return Problem(
-        missing_queue_message(text(queue, 63)),
+_CHANGE_QUEUE: Final = (
+    "name a LocalQueue of its namespace (kubectl get localqueues -n NAMESPACE): kubectl label KIND NAME -n NAMESPACE "
+    f"--overwrite {QUEUE_NAME_LABEL}=QUEUE; or ask the administrator for this one"
+)
+
+
+def missing_queue(view: KindView, obj: Object, queue: str) -> Problem:
+    """Return the problem of ``obj``, which waits for a LocalQueue that does not exist.
+
+    While an object is suspended, its queue can be changed if that is its label.
+    """
+    remedy = (
         "create the object again with the name of a LocalQueue of its namespace "
-        "(kubectl get localqueues -n NAMESPACE), or ask the administrator for this one",
+        "(kubectl get localqueues -n NAMESPACE), or ask the administrator for this one"
     )
+    if view.queue is labelled_queue and path(obj, "spec", "suspend") is True:
+        remedy = _CHANGE_QUEUE
+    return Problem(missing_queue_message(text(queue, 63)), remedy)
 
 
 def missing_kueue(queue: str) -> Problem:

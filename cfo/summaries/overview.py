@@ -438,7 +438,7 @@ class Overview:
         if queue:
             in_namespace = NamespacedName(key.namespace, queue)
             self._in_queue.remember((gvk, key), (in_namespace,))
-            related = self._with_queue(related, in_namespace)
+            related = self._with_queue(view, obj, related, in_namespace)
         else:
             self._in_queue.remember((gvk, key), ())
         summary = summarize(view, obj, related)
@@ -506,14 +506,16 @@ class Overview:
             now=self._clock.now(),
         )
 
-    def _with_queue(self, related: Related, queue: NamespacedName) -> Related:
+    def _with_queue(
+        self, view: KindView, obj: Object, related: Related, queue: NamespacedName
+    ) -> Related:
         """Return ``related`` with what is known about the LocalQueue of its object, instead of Events about that."""
         if self._queues and all(informer.is_not_served for informer in self._queues):
             return replace(related, queue_problem=missing_kueue(queue.name))
         readers = [informer.reader for informer in self._queues if informer.has_synced]
         if not readers:
             return related
-        problem: Problem | None = missing_queue(queue.name)
+        problem: Problem | None = missing_queue(view, obj, queue.name)
         for reader in readers:
             if reader.may_exist(queue):
                 problem = None

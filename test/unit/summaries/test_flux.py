@@ -279,6 +279,13 @@ def test_fluxjob_shows_its_state_and_why_it_does_not_run(
     assert summary.fact("position") == "about number 4 in the queue"
 
 
+def test_next_fluxjob_in_the_queue_shows_what_it_waits_for() -> None:
+    why = "Waiting for 5 pods of the quota of FluxSetup n/team"
+    waiting = condition("JobWaitingForResources", "True", "InsufficientQuota", why)
+    job = obj(FLUX_JOB, status={"conditions": [waiting], "position": 1})
+    assert summarize(FLUX_JOB, job).fact("position") == f"next in the queue: {why}"
+
+
 def waiting_pod(reason: str) -> Object:
     """Return a pod whose container waits for ``reason``."""
     status = {"name": "c", "state": {"waiting": {"reason": reason, "message": "not found"}}}

@@ -553,6 +553,11 @@ def test_queue_that_does_not_exist_is_a_problem_until_it_is_created(
     assert queue_problems(overview, RAY_CLUSTER) == ["Inadmissible: LocalQueue team doesn't exist"]
     monkeypatch.setattr(Informer, "has_synced", True)
     assert queue_problems(overview, RAY_CLUSTER) == ["LocalQueue team doesn't exist"]
+    (problem,) = overview._summaries[RAY_CLUSTER, NamespacedName("ns", "one")].problems
+    assert (
+        "kubectl label raycluster.ray.io one -n ns --overwrite kueue.x-k8s.io/queue-name=QUEUE;"
+        in problem.remedy
+    )
     overview._marked.clear()
     put(overview._queues[0], local_queue_object("ns"))
     assert list(overview._marked) == [(RAY_CLUSTER, NamespacedName("ns", "one"))]
