@@ -269,7 +269,10 @@ def _hung_causes(
     known = failures.get(text(path(pod, "metadata", "uid"), 63))
     if known:
         for cause in known:
-            yield cause, remedy_for(cause, _DESCRIBE)
+            remedy = remedy_for(cause, _DESCRIBE)
+            if remedy in (_CREATE_MISSING, _ADD_KEY):
+                remedy += "; kubelet tries again by itself"
+            yield cause, remedy
         return
     if _has_lost_node(pod):
         node = text(path(pod, "spec", "nodeName"), 253)
@@ -439,12 +442,9 @@ _CORRECT_NAME: Final = (
 )
 _CREATE_MISSING: Final = (
     "create the Secret, ConfigMap or PersistentVolumeClaim that the message names, or correct its name in the pod "
-    "template; kubelet tries again by itself"
+    "template"
 )
-_ADD_KEY: Final = (
-    "add the key that the message names to the Secret or ConfigMap, or correct it in the pod template; kubelet tries "
-    "again by itself"
-)
+_ADD_KEY: Final = "add the key that the message names to the Secret or ConfigMap, or correct it in the pod template"
 _CAUSES: Final = (
     (("FailedMount: ", '" not found'), _CREATE_MISSING),
     (("FailedMount: ", "references non-existent "), _ADD_KEY),

@@ -441,7 +441,9 @@ def test_secret_that_deleted_pods_lacked_is_the_first_problem_after_a_reset(phas
         {**event("BackOff", OLD, "Back-off restarting failed container"), **about_pod},
     ]
     summary = summarize(APPWRAPPER, wrapper, related(pods=[], created_events=events))
-    assert messages(summary) == [f"Pod j-1: FailedMount: {missing}"]
+    (problem,) = summary.problems
+    assert problem.message == f"Pod j-1: FailedMount: {missing}"
+    assert "kubelet" not in problem.remedy
     unhealthy = wrapper["status"]["conditions"][0]
     unhealthy["message"] += "; 2 pods missing"
     summary = summarize(APPWRAPPER, wrapper, related(pods=[], created_events=events))

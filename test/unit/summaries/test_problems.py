@@ -456,6 +456,7 @@ def test_secret_that_a_volume_lacks_is_named_at_once(kind: GVK) -> None:
     (problem,) = (each for each in summary.problems if "secret" in each.message)
     assert problem.message == f"Pod a: FailedMount: {MISSING}"
     assert problem.remedy.startswith("create the Secret, ConfigMap or PersistentVolumeClaim")
+    assert "kubelet tries again by itself" in problem.remedy
 
 
 def test_event_about_a_volume_is_no_problem_once_the_pod_can_start() -> None:
