@@ -368,7 +368,9 @@ async def test_object_that_is_being_deleted_is_not_changed(world: World) -> None
         Outcome.WAITING,
         "ConfigMap child is being deleted",
     )
-    assert results.retry_after == 0  # its owner reference causes a reconcile when it does not exist any more
+    assert (
+        results.retry_after == 0
+    )  # its owner reference causes a reconcile when it does not exist any more
     assert await world.stored() == before
     await world.write(Child.absent(CONFIG_MAP, KEY, current=before))
     assert world.verbs == []
