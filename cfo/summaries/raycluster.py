@@ -24,6 +24,7 @@ from cfo.api.raycluster.cluster import (
 )
 from cfo.api.raycluster.conditions import (
     CONDITION_TYPES,
+    HEAD_SERVICE_NAME_INVALID,
     HOST_TOO_LONG,
     LASTING_REASONS,
     MISSING_ROLE,
@@ -120,6 +121,7 @@ LASTING_REMEDIES: Final = {
     **_EXPOSURE_REMEDIES,
     "CertificateRequestsDisabled": "recreate the RayCluster, or restore kuberay.ca.issuer",
     "FailedToReconcile": "correct the RayCluster, or ask the administrator for what the message names",
+    HEAD_SERVICE_NAME_INVALID: "create the RayCluster again with another name of the head's Service, or without one",
     HOST_TOO_LONG: "create the RayCluster again with a shorter name: with its namespace, at most 48 characters",
     "HostShared": "remove the host from the other object, or ask the administrator to",
     "HostTaken": "change the host of the other object if it is yours, or create the RayCluster again with another name",

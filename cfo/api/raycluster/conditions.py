@@ -13,6 +13,7 @@ NETWORK_POLICIES: Final = "ray.openshift.ai/NetworkPolicies"
 
 CONDITION_TYPES: Final = frozenset({EXPOSED, MUTUAL_TLS, NETWORK_POLICIES})
 
+HEAD_SERVICE_NAME_INVALID: Final = "HeadServiceNameInvalid"
 HOST_TOO_LONG: Final = "HostTooLong"
 NOT_INJECTED: Final = "NotInjected"
 """The webhook did not add mutual TLS to a RayCluster, although it is enabled."""
@@ -26,6 +27,7 @@ LASTING_REASONS: Final = frozenset(
         "CertificateRequestsDisabled",
         "FailedToReconcile",
         "GatewayAPIUnavailable",
+        HEAD_SERVICE_NAME_INVALID,
         HOST_TOO_LONG,
         "HostShared",
         "HostTaken",

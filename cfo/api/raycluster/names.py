@@ -18,8 +18,9 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from cfo.api.reading import path
 from cfo.runtime import GVK, Rule, annotations_of, name_of, namespace_of
-from cfo.runtime.objects import is_host_name
+from cfo.runtime.objects import is_dns_label, is_host_name
 
 RAY_CLUSTER = GVK("ray.io", "v1", "RayCluster")
 ROUTE = GVK("route.openshift.io", "v1", "Route")
@@ -65,6 +66,15 @@ REQUESTER_RULES: Final = (
 
 REQUESTERS_LABEL: Final = "ray.openshift.ai/certificate-requesters"
 """The label of the bindings of this role; its value is the namespace."""
+
+HEAD_SERVICE_NAME: Final = ("spec", "headGroupSpec", "headService", "metadata", "name")
+"""The path of the name that a user can set for the head's Service."""
+HEAD_SERVICE_NAME_RULE: Final = (
+    "must be at most 63 lower-case letters, digits and '-', with a letter or digit at both ends, because it is the "
+    "name of a Service"
+)
+
+_REPORTED_NAME: Final = ("status", "head", "serviceName")
 
 _DNS_1035_LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _KUBERAY_NAME_LIMIT: Final = 53
@@ -215,16 +225,27 @@ def names_of(cluster: Mapping[str, Any]) -> ClusterNames:
 
 
 def head_service_name(cluster: Mapping[str, Any]) -> str:
-    """Return the name of the head's Service: reported by KubeRay, else set by the user, else KubeRay's default."""
-    status = cluster.get("status") or {}
-    reported = (status.get("head") or {}).get("serviceName")
-    if reported:
-        return str(reported)
-    head = (cluster.get("spec") or {}).get("headGroupSpec") or {}
-    named = ((head.get("headService") or {}).get("metadata") or {}).get("name")
-    if named:
-        return str(named)
+    """Return the name of the head's Service: reported by KubeRay, else set by the user, else KubeRay's default.
+
+    A name that no Service can have is left out: KubeRay accepts any, and then fails to create the Service.
+    """
+    for name in (path(cluster, *_REPORTED_NAME), path(cluster, *HEAD_SERVICE_NAME)):
+        if name and _is_service_name(name):
+            return str(name)
     return service_name(_kuberay_name(f"{name_of(cluster)}-head-svc"))
+
+
+def invalid_head_service_name(cluster: Mapping[str, Any]) -> Any:
+    """Return the name that the user set for the head's Service if no Service can have it; otherwise ``None``."""
+    name = path(cluster, *HEAD_SERVICE_NAME)
+    if not name or _is_service_name(name):
+        return None
+    return name
+
+
+def _is_service_name(name: object) -> bool:
+    """Return whether a Service can have this name: in API servers with RelaxedServiceNameValidation any DNS label."""
+    return isinstance(name, str) and is_dns_label(name)
 
 
 def _kuberay_name(name: str) -> str:

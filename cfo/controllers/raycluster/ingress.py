@@ -15,13 +15,23 @@ another client's Ingress: if that Ingress gets the same host later, an Event rep
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 import msgspec
 
 from cfo.api.gateway import HTTP_ROUTE, TLS_ROUTES
-from cfo.api.raycluster.conditions import EXPOSED
+from cfo.api.raycluster.conditions import EXPOSED, HEAD_SERVICE_NAME_INVALID
 from cfo.api.raycluster.facts import Concern, RayClusterFacts
-from cfo.api.raycluster.names import INGRESS_CLASS, RAY_CLUSTER, client_host, dashboard_host
+from cfo.api.raycluster.names import (
+    HEAD_SERVICE_NAME,
+    HEAD_SERVICE_NAME_RULE,
+    INGRESS_CLASS,
+    RAY_CLUSTER,
+    client_host,
+    dashboard_host,
+    invalid_head_service_name,
+)
+from cfo.api.reading import text
 from cfo.api.reserved_hosts import MAY_RESERVE
 from cfo.config.kuberay import KubeRayConfiguration
 from cfo.controllers.host_claims import (
@@ -88,6 +98,8 @@ from cfo.runtime import (
 )
 from cfo.runtime.client import ChildResults
 from cfo.runtime.controller import Kind
+
+_MAX_SHOWN_NAME: Final = 80
 
 
 class FoundExposure(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,6 +255,7 @@ class Ingresses(ClusterConcern[FoundExposure]):
         names = facts.names
         decision = Decision(cluster=facts.cluster)
         self._claims.waiting.forget(RAY_CLUSTER, key_of(facts.cluster))  # recorded again below
+        _warn_of_head_service(decision, facts)
         backend = found.backend
         if not found.is_openshift:
             features = config.kuberay_features
@@ -384,6 +397,16 @@ class Ingresses(ClusterConcern[FoundExposure]):
         has_class = not class_name or current_class == class_name
         if not has_class or target_services(current) - {service}:
             self._delete_ingress(decision, name)
+
+
+def _warn_of_head_service(decision: Decision, facts: RayClusterFacts) -> None:
+    """Warn of a name that no Service can have. Webhooks refuse it, but may not have seen the RayCluster."""
+    name = invalid_head_service_name(facts.cluster)
+    if name is not None:
+        where = ".".join(HEAD_SERVICE_NAME)
+        shown = text(name, _MAX_SHOWN_NAME)
+        message = f"{where}: {shown!r}: {HEAD_SERVICE_NAME_RULE}; KubeRay cannot create it"
+        decision.warn(HEAD_SERVICE_NAME_INVALID, message)
 
 
 def _apply(decision: Decision, ingress: Object) -> None:

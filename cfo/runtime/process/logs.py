@@ -30,7 +30,7 @@ LogFormat = Literal["console", "json"]
 LEVELS = ("debug", "info", "warning", "error")
 
 _MAX_VALUE: Final = 10_000
-"""The maximum number of characters of a value: it can be text of users, such as an error of an API server of 1 MiB."""
+"""The maximum length of a value in characters: an error from an API server, for example, can have 1 MiB."""
 
 _HALF: Final = _MAX_VALUE // 2
 _BLOCKS: Final = frozenset({"stack", "exception"})

@@ -23,7 +23,12 @@ from cfo.api.raycluster.cluster import (
     pod_path,
 )
 from cfo.api.raycluster.facts import RayClusterFacts
-from cfo.api.raycluster.names import VERSION_ANNOTATION
+from cfo.api.raycluster.names import (
+    HEAD_SERVICE_NAME,
+    HEAD_SERVICE_NAME_RULE,
+    VERSION_ANNOTATION,
+    invalid_head_service_name,
+)
 from cfo.api.raycluster.ports import PROXY_PORT_NAME
 from cfo.api.reading import mapping
 from cfo.runtime import FieldError, Object, annotations_of, is_deleting, name_of
@@ -142,6 +147,7 @@ def _errors(
     cluster: Object, old: Object | None, settings: InjectionSettings
 ) -> Iterator[FieldError]:
     yield from _ingress_errors(cluster, old, settings)
+    yield from _head_service_errors(cluster, old)
     plan = plan_injection(cluster, old, settings)
     yield from _enforcement_errors(plan, settings)
     steps: dict[int, list[InjectionStep]] = {}
@@ -189,6 +195,14 @@ def _ingress_errors(
 def _enabled_ingress(cluster: Object) -> Any:
     """Return the value with which a RayCluster enables KubeRay's Ingress; one that is false if it does not."""
     return mapping(mapping(cluster.get("spec")).get("headGroupSpec")).get("enableIngress")
+
+
+def _head_service_errors(cluster: Object, old: Object | None) -> Iterator[FieldError]:
+    """Yield the error if no Service can have the name that is set for the head's; one that was stored can stay."""
+    name = invalid_head_service_name(cluster)
+    if name is None or (old is not None and invalid_head_service_name(old) == name):
+        return
+    yield invalid(".".join(HEAD_SERVICE_NAME), name, HEAD_SERVICE_NAME_RULE)
 
 
 def _enforcement_errors(plan: InjectionPlan, settings: InjectionSettings) -> Iterator[FieldError]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from cfo.api.raycluster.names import (
     dashboard_host,
     fit,
     head_service_name,
+    invalid_head_service_name,
     label_value,
     names_of,
     service_name,
@@ -109,6 +111,23 @@ def test_head_service_name_comes_from_status_then_spec_then_default() -> None:
     assert (
         head_service_name({"metadata": {"name": "c"}, "spec": None, "status": None}) == "c-head-svc"
     )
+
+
+@pytest.mark.parametrize("name", ["x" * 100_000, "x" * 64, "a.b", "A", "$(id)", "-a", 7, ["a"]])
+def test_name_that_no_service_can_have_is_not_the_head_service(name: Any) -> None:
+    chosen = cluster("c", headService={"metadata": {"name": name}})
+    assert head_service_name(chosen) == "c-head-svc"
+    assert invalid_head_service_name(chosen) == name
+    reported = {**cluster("c"), "status": {"head": {"serviceName": name}}}
+    assert head_service_name(reported) == "c-head-svc"
+    assert invalid_head_service_name(reported) is None
+
+
+@pytest.mark.parametrize("name", ["x" * 63, "9lives", "a-b", "", None])
+def test_name_that_a_service_can_have_is_valid(name: str | None) -> None:
+    chosen = cluster("c", headService={"metadata": {"name": name}})
+    assert head_service_name(chosen) == (name or "c-head-svc")
+    assert invalid_head_service_name(chosen) is None
 
 
 def test_default_head_service_name_is_truncated_as_by_kuberay() -> None:

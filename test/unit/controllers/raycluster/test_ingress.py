@@ -118,6 +118,19 @@ def test_both_ingresses_are_present_and_then_the_routes_absent() -> None:
     assert children(following) == NO_ROUTES
 
 
+def test_name_that_the_head_service_cannot_have_is_reported_and_not_sent() -> None:
+    cluster = stored_cluster()
+    name = "x" * 250_000
+    cluster["spec"]["headGroupSpec"]["headService"] = {"metadata": {"name": name}}
+    decision = World(cluster).decide()
+    assert children(decision)[:2] == [DASHBOARD, CLIENT]
+    (notice,) = decision.notices
+    assert notice.reason == "HeadServiceNameInvalid"
+    assert notice.message.startswith("spec.headGroupSpec.headService.metadata.name: 'xxx")
+    assert len(notice.message) < 400
+    assert name not in str(decision.children)
+
+
 def test_routes_stay_while_an_ingress_cannot_be_written() -> None:
     world = World()
     world.list_ingresses()

@@ -51,7 +51,8 @@ def test_names_follow_actual_head_service() -> None:
 
 @pytest.mark.parametrize("service", ["$(reboot)", "a b", 'x"; reboot; "', "`id`", "A", "%s"])
 def test_invalid_host_name_is_never_passed_to_the_shell(service: str) -> None:
-    assert head_host_names(cluster(service=service), "apps.test") == ["rayclient-rc-ns.apps.test"]
+    assert head_host_names(cluster(service=service), "") == ["rc-head-svc.ns.svc"]
+    assert head_host_names(cluster(head={"serviceName": service}), "") == ["rc-head-svc.ns.svc"]
     command = signing_command(head_host_names(cluster(), ""))
     assert head_service_replacement(cluster(), cluster(service=service))(command) == command
 

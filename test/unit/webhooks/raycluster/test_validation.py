@@ -85,6 +85,20 @@ def test_cluster_that_was_stored_with_enable_ingress_can_be_changed() -> None:
     assert len(update_error_messages(without, scaled)) == 1
 
 
+def test_name_that_the_head_service_cannot_have_is_rejected_unless_it_was_stored() -> None:
+    stored = defaulted_cluster(worker())
+    renamed = copy.deepcopy(stored)
+    renamed["spec"]["headGroupSpec"]["headService"] = {"metadata": {"name": "x" * 100_000}}
+    for (message,) in (creation_errors(renamed), update_error_messages(stored, renamed)):
+        assert message.startswith("spec.headGroupSpec.headService.metadata.name: Invalid value: ")
+        assert message.endswith("because it is the name of a Service")
+        assert len(message) < 1_300
+    scaled = copy.deepcopy(renamed)
+    scaled["spec"]["workerGroupSpecs"][0]["replicas"] = 7
+    assert update_error_messages(renamed, scaled) == []
+    assert update_error_messages(renamed, default(stored, renamed, OAUTH_AND_MTLS).cluster) == []
+
+
 @pytest.mark.parametrize("settings", [OAUTH_AND_MTLS, OAUTH_ONLY, MTLS_ONLY, NO_INJECTION])
 @pytest.mark.parametrize("containers", [{"containers": []}, {"containers": None}, {}])
 def test_group_without_containers_is_rejected_with_index(
