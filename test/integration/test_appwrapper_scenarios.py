@@ -11,7 +11,13 @@ from typing import Any
 import anyio
 import pytest
 
-from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL, FIELD_MANAGER, FINALIZER
+from cfo.api.appwrapper.names import (
+    ANNOTATION_PREFIX,
+    APPWRAPPER,
+    APPWRAPPER_LABEL,
+    FIELD_MANAGER,
+    FINALIZER,
+)
 from cfo.controllers import appwrapper
 from cfo.controllers.appwrapper import readiness
 from cfo.runtime.client.errors import APIError, TransportError
@@ -45,7 +51,7 @@ from test.support.appwrapper_environment import (
     state,
     wrapper,
 )
-from test.support.clocks import SteppedClock
+from test.support.clocks import SteppedClock, WallClock
 from test.support.faults import FastClock, FaultyTransport
 from test.support.planes import local_config
 from test.support.raycluster_environment import eventually
@@ -314,6 +320,23 @@ async def test_suspend_during_retry_pause_takes_effect_immediately(
         await environment.wait_for_condition("ResourcesDeployed", "False", "Resetting")
         await environment.set_suspend(True)
         await environment.wait_for_phase("Suspended")
+
+
+async def test_pause_that_began_while_the_clock_was_ahead_begins_when_it_is_right(
+    environment: AppWrapperEnvironment,
+) -> None:
+    clock = WallClock()
+    clock.step(timedelta(hours=3))
+    async with run_appwrapper_controllers(environment, clock=clock):
+        created = await environment.create(
+            wrapper(pod(phase="Failed"), retryLimit="1", retryPausePeriodDuration="1h")
+        )
+        await environment.wait_for_condition("ResourcesDeployed", "False", "Resetting")
+        clock.step(timedelta(hours=-3))
+        pause = {f"{ANNOTATION_PREFIX}retryPausePeriodDuration": "0s"}
+        await environment.patch(created, {"metadata": {"annotations": pause}})
+        await environment.wait_for_phase("Failed")
+        assert environment.observed_phases().count("Resuming") == 2
 
 
 async def test_eviction_from_marked_node_does_not_count_as_retry(

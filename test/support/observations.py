@@ -83,6 +83,7 @@ def observe(
         ],
         settings=Settings.of(obj, CONFIG.fault_tolerance),
         now=now,
+        monotonic=(now - NOW).total_seconds(),
         is_queued=has_queue(obj),
         **fields,
     )

@@ -21,6 +21,8 @@ from cfo.runtime import GVK, EventType, NamespacedName, Object
 class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     """An AppWrapper and the state of everything that belongs to it, at the time ``now``.
 
+    ``monotonic`` is that time in seconds of a clock that is not stepped. What is remembered only in this process counts
+    from such seconds, and its dates here are as far from ``now``, so a step of the date ends or extends no period.
     ``objects`` has an item for each component: its object, or ``None`` if that does not exist. ``unserved`` are the
     indexes of components whose kind is not served. ``no_execute`` are, by node, the resources that pods must not
     continue to use there. ``is_queued``: whether a queue decides about it, so that it has a quota.
@@ -41,6 +43,7 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     pods: Sequence[WrapperPod]
     settings: Settings
     now: datetime
+    monotonic: float = 0.0
     unserved: frozenset[int] = frozenset()
     no_execute: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     is_queued: bool = False
@@ -55,6 +58,10 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
     reads_owners_at: datetime | None = None
     owners_unknown_since: datetime | None = None
     unproven_since: datetime | None = None
+
+    def date_of(self, at: float) -> datetime:
+        """Return the date of a time in seconds of the clock that is not stepped."""
+        return self.now + timedelta(seconds=at - self.monotonic)
 
     @property
     def suspended(self) -> bool:

@@ -96,25 +96,25 @@ class _KnownPods(msgspec.Struct):
     forced deletion was. ``others`` has, by uid, the objects that the AppWrapper controls, that were no components, and
     from which its pods descend. ``reads_owners_at`` is when owners are read again that could not be read,
     ``owners_unknown_since`` since when owners are not known, and ``unproven_since`` since when not enough is known to
-    tell whether the AppWrapper is ready.
+    tell whether the AppWrapper is ready. All times are seconds of the monotonic clock.
     """
 
     wrapper_uid: str
     ancestors: dict[str, str] = {}
     owners: dict[Owner, str] = {}
-    deletion_seen_at: datetime | None = None
-    forced_since: dict[str, datetime] = {}
+    deletion_seen_at: float | None = None
+    forced_since: dict[str, float] = {}
     others: dict[str, Deletion] = {}
-    reads_owners_at: datetime | None = None
-    owners_unknown_since: datetime | None = None
-    unproven_since: datetime | None = None
+    reads_owners_at: float | None = None
+    owners_unknown_since: float | None = None
+    unproven_since: float | None = None
 
     def by_uid(self) -> dict[str, str]:
         """Return the ancestors of pods and owners that have one, by uid."""
         found = {owner.uid: ancestor for owner, ancestor in self.owners.items() if ancestor}
         return found | self.ancestors
 
-    def read_again_at(self, at: datetime) -> None:
+    def read_again_at(self, at: float) -> None:
         """Read the owners again at the time ``at``, or at an earlier one if another owner needs that."""
         known = self.reads_owners_at
         self.reads_owners_at = at if known is None else min(known, at)
@@ -191,6 +191,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             pods=await pods_of(pods),
             settings=settings,
             now=self.clock.now(),
+            monotonic=self.clock.monotonic(),
             unserved=frozenset(unserved),
             no_execute=self.nodes.no_execute(),
             is_queued=queue.is_queued,
@@ -198,9 +199,13 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             workload=queue.workload,
             knowledge=knowledge_of_pods(is_cached=self.pods.is_complete(namespace_of(wrapper))),
             validation=None if is_deleting(wrapper) else await self.gate.validation_of(wrapper),
-            owners_unknown_since=known.owners_unknown_since if known is not None else None,
-            unproven_since=known.unproven_since if known is not None else None,
         )
+        if known is not None:
+            observation = structs.replace(
+                observation,
+                owners_unknown_since=_date_of(observation, known.owners_unknown_since),
+                unproven_since=_date_of(observation, known.unproven_since),
+            )
         observation = self._with_others(await self._with_ancestors(observation, pods))
         return self._with_unused_quota(observation)
 
@@ -212,14 +217,15 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         unused = self._unused.get(key)
         if unused is None or unused.wrapper_uid != uid:
             unused = UnusedQuota(uid)
-        unused = unused.after(use, observation.now)
+        unused = unused.after(use, observation.monotonic)
         if unused == UnusedQuota(uid):
             self._unused.pop(key, None)
         else:
             self._unused[key] = unused
         unused_until = None
         if use is not QuotaUse.UNKNOWN:
-            unused_until = unused.ends_at(observation.settings.unused_quota_limit)
+            ends_at = unused.ends_at(observation.settings.unused_quota_limit)
+            unused_until = _date_of(observation, ends_at)
         return structs.replace(observation, unused_until=unused_until)
 
     def _with_others(self, observation: WrapperObservation) -> WrapperObservation:
@@ -248,7 +254,8 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         """Remember since when not enough is known to tell whether an AppWrapper is ready."""
         if decision.is_unproven:
             known = self._known(observation.wrapper)
-            known.unproven_since = known.unproven_since or observation.now
+            if known.unproven_since is None:
+                known.unproven_since = observation.monotonic
         elif decision.is_unproven is False and observation.unproven_since is not None:
             self._known(observation.wrapper).unproven_since = None
 
@@ -360,8 +367,10 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         status = observation.status()
         if must_delete(observation.wrapper, status):
             known = self._known(observation.wrapper)
-            known.deletion_seen_at = known.deletion_seen_at or observation.now
-            observation = structs.replace(observation, deletion_seen_at=known.deletion_seen_at)
+            if known.deletion_seen_at is None:
+                known.deletion_seen_at = observation.monotonic
+            seen_at = observation.date_of(known.deletion_seen_at)
+            observation = structs.replace(observation, deletion_seen_at=seen_at)
         deadline = own_pods_from(observation, status)
         needs_owners = deadline is not None and observation.now >= deadline
         phase = status.phase
@@ -374,7 +383,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             return self._with_known_owners(observation) if is_cached else observation
         found = await self._ancestors_of(observation, pods)
         own = [replace(pod, ancestor=found.get(pod.uid, "")) for pod in observation.pods]
-        reads_owners_at = self._known(observation.wrapper).reads_owners_at
+        reads_owners_at = _date_of(observation, self._known(observation.wrapper).reads_owners_at)
         observation = structs.replace(observation, reads_owners_at=reads_owners_at)
         if is_cached:
             observation = self._with_known_owners(
@@ -396,8 +405,9 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         since: datetime | None = None
         if has_unknown_owners:
             known = self._known(observation.wrapper)
-            since = known.owners_unknown_since or observation.now
-            known.owners_unknown_since = since
+            if known.owners_unknown_since is None:
+                known.owners_unknown_since = observation.monotonic
+            since = observation.date_of(known.owners_unknown_since)
             limit = since + observation.settings.grace_period_ceiling
             has_unknown_owners = not observation.is_queued or observation.now < limit
         elif observation.owners_unknown_since is not None:
@@ -417,8 +427,8 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
             if observation.deletion_seen_at is None or not pod.forced or not pod.has_node:
                 marked.append(pod)
                 continue
-            since = known.setdefault(pod.uid, observation.now)
-            marked.append(replace(pod, forced_since=since))
+            since = known.setdefault(pod.uid, observation.monotonic)
+            marked.append(replace(pod, forced_since=observation.date_of(since)))
         return structs.replace(observation, pods=marked)
 
     async def _ancestors_of(
@@ -514,6 +524,11 @@ def _last_of(ancestors: Mapping[_KeyT, str], own: Container[str] | None = None) 
     """Return as many of ``ancestors``, or of those in ``own``, as are remembered: the last ones."""
     kept = [(key, uid) for key, uid in ancestors.items() if own is None or uid in own]
     return dict(kept[-_MAX_REMEMBERED:])
+
+
+def _date_of(observation: WrapperObservation, at: float | None) -> datetime | None:
+    """Return the date of a time that is remembered, if it is."""
+    return observation.date_of(at) if at is not None else None
 
 
 def _component_uids(observation: WrapperObservation) -> set[str]:

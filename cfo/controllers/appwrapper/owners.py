@@ -7,7 +7,6 @@ with its uid and another name or kind must not decide about the pods that it con
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
 from enum import Enum, auto
 from http import HTTPStatus
 from typing import Final, NamedTuple, Self
@@ -38,17 +37,17 @@ _log = structlog.get_logger(__name__)
 MAX_DEPTH: Final = 8
 """The maximum number of owners between a pod and its AppWrapper."""
 
-RETRY_PAUSE: Final = timedelta(seconds=30)
-"""After which time an owner is read again that could not be read, and a kind that the API server refuses to show."""
+_RETRY_SECONDS: Final = 30.0
+"""After how many seconds an owner is read again that could not be read, and a kind that is refused."""
 
 _NO_SUCH_OBJECT: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.METHOD_NOT_ALLOWED)
 """The answers for names that no object can have, and for kinds of which no objects are stored."""
 
-_STARTING: Final = timedelta(seconds=90)
-"""For how long a refusal may be that of an API server that starts: it refuses all until it has read the roles."""
+_STARTING_SECONDS: Final = 90.0
+"""For how many seconds an API server that starts may refuse all, until it has read the roles."""
 
-_MEMORY: Final = timedelta(hours=1)
-"""For how long it is remembered that a kind could not be read."""
+_MEMORY_SECONDS: Final = 3600.0
+"""For how many seconds it is remembered that a kind could not be read."""
 
 _MAX_REMEMBERED: Final = 1000
 """Of how many kinds and namespaces that is remembered: anyone can name kinds."""
@@ -86,22 +85,22 @@ class OwnerState(Enum):
 class OwnerAnswer(msgspec.Struct, frozen=True):
     """What is known of an owner, and, if it exists, its ``controller``.
 
-    ``read_again_at``: when an owner that is not known is read again.
+    ``read_again_at``: when an owner that is not known is read again, in seconds of the monotonic clock.
     """
 
     state: OwnerState
     controller: Owner | None = None
-    read_again_at: datetime | None = None
+    read_again_at: float | None = None
 
 
 class _Failures(msgspec.Struct, frozen=True):
-    """When objects of a kind in a namespace could not be read: first, and last.
+    """When objects of a kind in a namespace could not be read: first, and last, in seconds of the monotonic clock.
 
     ``is_refused``: the API server refused to show them. ``is_unserved``: it does not serve the kind.
     """
 
-    first: datetime
-    last: datetime
+    first: float
+    last: float
     is_refused: bool = False
     is_unserved: bool = False
 
@@ -133,7 +132,7 @@ class OwnerReads:
         if cached is not None and uid_of(cached.object) == uid:
             return _existing(cached.object)
         known = self._failures.get((namespace, gvk))
-        if known is not None and self._clock.now() < known.last + RETRY_PAUSE:
+        if known is not None and self._clock.monotonic() < known.last + _RETRY_SECONDS:
             return self._answer_after(gvk, known)
         try:
             # The cache may lag. The rest of an object can be of any size and depth.
@@ -151,11 +150,11 @@ class OwnerReads:
 
     def _answer_after(self, gvk: GVK, failures: _Failures) -> OwnerAnswer:
         """Return what is known of an owner of a kind that could not be read."""
-        lasts = failures.last - failures.first >= _STARTING
+        lasts = failures.last - failures.first >= _STARTING_SECONDS
         is_foreign = failures.is_unserved or (failures.is_refused and lasts)
         if is_foreign and not self._is_of_components(gvk):
             return _FOREIGN
-        return OwnerAnswer(OwnerState.UNKNOWN, read_again_at=failures.last + RETRY_PAUSE)
+        return OwnerAnswer(OwnerState.UNKNOWN, read_again_at=failures.last + _RETRY_SECONDS)
 
     def _is_of_components(self, gvk: GVK) -> bool:
         """Return whether pods of components descend from objects of a kind, which the operator must be able to read."""
@@ -164,7 +163,7 @@ class OwnerReads:
 
     def _add_failure(self, namespace: str, gvk: GVK, error: Exception) -> _Failures:
         """Remember that a kind cannot be read, and report a missing permission once."""
-        now = self._clock.now()
+        now = self._clock.monotonic()
         self._forget_old(now)
         before = self._failures.pop((namespace, gvk), None)
         is_refused = isinstance(error, Forbidden)
@@ -185,10 +184,10 @@ class OwnerReads:
         self._failures[namespace, gvk] = failures
         return failures
 
-    def _forget_old(self, now: datetime) -> None:
+    def _forget_old(self, now: float) -> None:
         while self._failures:
             oldest = next(iter(self._failures))
-            is_old = now >= self._failures[oldest].last + _MEMORY
+            is_old = now >= self._failures[oldest].last + _MEMORY_SECONDS
             if not is_old and len(self._failures) < _MAX_REMEMBERED:
                 return
             del self._failures[oldest]

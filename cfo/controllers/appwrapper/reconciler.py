@@ -306,7 +306,8 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
         is_shrunk = decision.status.shrink_pod_sets()
         status = decision.status.as_object()
         before = observation.status()
-        if status == before.as_object() and not is_shrunk:
+        is_corrected = before.has_corrected_times
+        if status == before.as_object() and not is_shrunk and not is_corrected:
             return wrapper
         try:
             written = await self._store_status(wrapper, status)
@@ -314,7 +315,7 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
             if not is_too_large(error):
                 raise
             small = decision.status.as_small_object()
-            if small == before.as_object():
+            if small == before.as_object() and not is_corrected:
                 return wrapper
             written = await self._store_status(wrapper, small)
         phase = decision.status.phase

@@ -6,7 +6,6 @@ operator has no permission to read Events. So the API server is asked (:mod:`cfo
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -59,23 +58,23 @@ _MAX_TEMPLATES: Final = 3
 
 _UNKNOWN_ACCOUNT: Final = "error looking up service account "
 
-_SUSPENSION_HOLDS: Final = timedelta(seconds=10)
-"""For how long the answer that a component is suspended is used: a user resumes it at any time."""
+_SUSPENSION_HOLDS: Final = 10.0
+"""For how many seconds the answer that a component is suspended is used: a user resumes it at any time."""
 
 
 class _Answer(msgspec.Struct, frozen=True):
     """Why pods of the AppWrapper ``uid`` are missing, which have been missing ``since`` (as its status says).
 
-    ``until``: from when on the API server is asked again; ``None`` if it is not.
+    ``until``: from when on the API server is asked again, in seconds of the monotonic clock; ``None`` if it is not.
     """
 
     uid: str
     since: str
     failure: PodFailure | None
-    until: datetime | None
+    until: float | None
 
-    def applies(self, uid: str, since: str, now: datetime) -> bool:
-        """Return whether this is the answer about an AppWrapper at the time ``now``."""
+    def applies(self, uid: str, since: str, now: float) -> bool:
+        """Return whether this is the answer about an AppWrapper at the time ``now``, in seconds."""
         is_current = self.until is None or now < self.until
         return is_current and (self.uid, self.since) == (uid, since)
 
@@ -100,7 +99,7 @@ class RefusedPods:
         uid = uid_of(wrapper)
         since = _missing_since(wrapper)
         known = self._answers.get(key_of(wrapper))
-        if known is not None and known.applies(uid, since, observation.now):
+        if known is not None and known.applies(uid, since, observation.monotonic):
             return known.failure
         failure = None
         try:
@@ -110,7 +109,7 @@ class RefusedPods:
             _log.info("Cannot determine why pods are missing", error=str(error))
         until = None
         if failure is not None and failure.reason == COMPONENT_SUSPENDED:
-            until = observation.now + _SUSPENSION_HOLDS
+            until = observation.monotonic + _SUSPENSION_HOLDS
         self._answers[key_of(wrapper)] = _Answer(uid, since, failure, until)
         return failure
 

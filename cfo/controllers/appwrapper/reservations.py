@@ -165,12 +165,13 @@ class Reservations:
 class _Waiting(msgspec.Struct):
     """A Workload that waits for the AppWrapper ``uid``, or for its pods in a list that it asked for at ``asked_at``.
 
-    ``forced_since`` has, by uid of a pod, when it was deleted by force, or when that was seen first.
+    ``forced_since`` has, by uid of a pod, when it was deleted by force, or when that was seen first, in seconds of the
+    monotonic clock.
     """
 
     uid: str
     asked_at: int
-    forced_since: dict[str, datetime] = {}
+    forced_since: dict[str, float] = {}
     is_reported: bool = False
 
 
@@ -283,12 +284,13 @@ class ReservationReconciler:
         quota.
         """
         now = self._clock.now()
+        seconds = self._clock.monotonic()
         latest = _deleted_at(workload) + LAST_CREATION
         pods = [listed_pod(namespace_of(workload), pod, waiting.uid) for pod in own]
-        forced_since: dict[str, datetime] = {}
+        forced_since: dict[str, float] = {}
         for pod in pods:
             if pod.forced or pod.uid in waiting.forced_since:
-                forced_since[pod.uid] = waiting.forced_since.get(pod.uid, now)
+                forced_since[pod.uid] = waiting.forced_since.get(pod.uid, seconds)
         waiting.forced_since = forced_since
         deletions = forced_deletions(pod for pod in pods if pod.uid not in forced_since)
         step = deletions[:DELETIONS_PER_STEP]
@@ -296,12 +298,16 @@ class ReservationReconciler:
             notice = forced_event(step, grace, excess)
             self._events.event(workload, notice.type, notice.reason, notice.message)
             await delete_objects(self._client, step)
-            forced_since.update({deletion.uid: now for deletion in step})
+            forced_since.update({deletion.uid: seconds for deletion in step})
         if step == deletions:
             # Then the next list shows what remains.
             waiting.asked_at = self._namespaces.ask(namespace_of(workload))
-        marked = [replace(pod, forced_since=forced_since.get(pod.uid)) for pod in pods]
-        return any(holds_after_grace(pod, latest, now) for pod in marked)
+        for pod in pods:
+            since = forced_since.get(pod.uid)
+            forced_at = now - timedelta(seconds=seconds - since) if since is not None else None
+            if holds_after_grace(replace(pod, forced_since=forced_at), latest, now):
+                return True
+        return False
 
     async def _release(self, workload: Object) -> None:
         if is_deleting(workload):

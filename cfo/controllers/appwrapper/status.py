@@ -4,7 +4,7 @@ Changing a field here does not write it: the reconciler applies the whole status
 
 Deadlines count from ``lastTransitionTime``, so it has microsecond precision: `metav1.Time`_ is parsed with or without a
 fraction of seconds. The time is also reset when a new period starts without a status change (a different kind of
-failure, a pause before a deletion).
+failure, a pause before a deletion), and when it is in the future, because the clock was ahead when it was written.
 
 .. _metav1.Time: https://pkg.go.dev/k8s.io/apimachinery/pkg/apis/meta/v1#Time
 """
@@ -81,6 +81,7 @@ class WrapperStatus(Conditions):
             item for item in status.get("conditions") or () if item.get("type") in OWN_CONDITIONS
         ]
         super().__init__({"status": {"conditions": own}}, now=now, time_format=micro_time)
+        self.has_corrected_times = self._correct_future_times()
         self.components: list[Object] = copied(status.get("componentStatus") or [])
         if (
             self.phase is not Phase.EMPTY
@@ -91,6 +92,22 @@ class WrapperStatus(Conditions):
             self.components += [
                 {"apiVersion": "", "kind": "", "name": "", "podSets": []} for _ in range(missing)
             ]
+
+    def _correct_future_times(self) -> bool:
+        """Let conditions whose time is in the future have changed now; return whether any is."""
+        future = [
+            condition
+            for condition in self.as_list()
+            if self.last_transition(condition["type"]) > self.now
+            and not self._determines_names(condition["type"])
+        ]
+        for condition in future:
+            condition["lastTransitionTime"] = micro_time(self.now)
+        return bool(future)
+
+    def _determines_names(self, kind: str) -> bool:
+        """Return whether generated names of components, which are not recorded yet, depend on a condition's time."""
+        return kind == RESOURCES_DEPLOYED and self.is_true(kind) and self.phase is not Phase.RUNNING
 
     @property
     def retries(self) -> int:

@@ -9,7 +9,7 @@ any time, and its Workload stays admitted. It begins again when the pods have ru
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import Enum, auto
 from typing import Any
 
@@ -54,31 +54,31 @@ class QuotaUse(Enum):
 class UnusedQuota(msgspec.Struct, frozen=True):
     """For how long the AppWrapper ``wrapper_uid`` has kept quota that its pods do not request.
 
-    ``since``: when that began, if its pods did not request it when they were known last. ``before``: the total of
-    earlier times, since its admission or since its pods were ready and one ran.
+    ``since``: when that began, in seconds of a clock that is not stepped, if its pods did not request it when they were
+    known last. ``before``: the total of earlier times, since its admission or since its pods were ready and one ran.
     """
 
     wrapper_uid: str
-    since: datetime | None = None
+    since: float | None = None
     before: timedelta = timedelta(0)
 
-    def after(self, use: QuotaUse, now: datetime) -> UnusedQuota:
-        """Return what follows at the time ``now``."""
+    def after(self, use: QuotaUse, now: float) -> UnusedQuota:
+        """Return what follows at the time ``now``, in seconds of the same clock."""
         match use:
             case QuotaUse.NONE | QuotaUse.RUNNING:
                 return UnusedQuota(self.wrapper_uid)
             case QuotaUse.REQUESTED | QuotaUse.SUSPENDED if self.since is not None:
-                total = self.before + max(now - self.since, timedelta(0))
+                total = self.before + timedelta(seconds=now - self.since)
                 return UnusedQuota(self.wrapper_uid, None, total)
             case QuotaUse.UNUSED if self.since is None:
                 return UnusedQuota(self.wrapper_uid, now, self.before)
         return self
 
-    def ends_at(self, limit: timedelta) -> datetime | None:
-        """Return when the limit is reached; ``None`` while the pods request the quota."""
+    def ends_at(self, limit: timedelta) -> float | None:
+        """Return when the limit is reached, in seconds; ``None`` while the pods request the quota."""
         if self.since is None:
             return None
-        return self.since + max(limit - self.before, timedelta(0))
+        return self.since + max(limit - self.before, timedelta(0)).total_seconds()
 
 
 def use_of_quota(observation: WrapperObservation) -> QuotaUse:

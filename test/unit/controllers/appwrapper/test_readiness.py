@@ -465,6 +465,7 @@ async def test_observer_remembers_since_when_readiness_is_not_proven() -> None:
         seen = msgspec.structs.replace(
             observation,
             now=seconds_later(second),
+            monotonic=second,
             unproven_since=unproven_since(observer, wrapper),
         )
         decision = WrapperDecision(status=seen.status(), is_unproven=is_unproven)
@@ -476,4 +477,5 @@ async def test_observer_remembers_since_when_readiness_is_not_proven() -> None:
 
 def unproven_since(observer: WrapperObserver, wrapper: Object) -> datetime | None:
     known = observer._known_before(wrapper)
-    return known.unproven_since if known is not None else None
+    since = known.unproven_since if known is not None else None
+    return seconds_later(since) if since is not None else None

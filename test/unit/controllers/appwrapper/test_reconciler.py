@@ -296,10 +296,12 @@ async def test_owners_that_stay_unknown_are_those_of_others_after_the_ceiling(
         (day + 60, True, PodKnowledge.OWNERS_UNKNOWN),
     ]:
         known = observer._known_before(WRAPPER)
+        since = known.owners_unknown_since if known is not None else None
         observation = msgspec.structs.replace(
             begin,
             now=seconds_later(second),
-            owners_unknown_since=known.owners_unknown_since if known is not None else None,
+            monotonic=second,
+            owners_unknown_since=seconds_later(since) if since is not None else None,
         )
         found = observer._with_known_owners(observation, has_unknown_owners=has_unknown_owners)
         assert found.knowledge is expected

@@ -114,7 +114,7 @@ async def test_suspended_component_is_the_reason_until_it_is_resumed() -> None:
     client.job["spec"]["suspend"] = False
     assert await pods.failure_of(observation_at(0), component) == found
     assert client.requests == 1
-    later = structs.replace(observation_at(0), now=seconds_later(10))
+    later = structs.replace(observation_at(0), monotonic=10)
     refusal = await pods.failure_of(later, component)
     assert refusal == PodFailure("FailedCreate", f"Job job-0: {EXCEEDED}")
 

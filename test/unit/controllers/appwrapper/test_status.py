@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from cfo.api.appwrapper.created_components import CREATED, identity_message, recorded_uid
-from cfo.api.appwrapper.names import OWN_CONDITIONS, RESOURCES_DEPLOYED, VALIDATED
+from cfo.api.appwrapper.names import OWN_CONDITIONS, RESOURCES_DEPLOYED, UNHEALTHY, VALIDATED, Phase
 from cfo.api.appwrapper.podsets import MAX_POD_SET_BYTES, PodSetError
 from cfo.controllers.appwrapper.components import CREATION_ERRORED, components_of, initial_status
 from cfo.controllers.appwrapper.status import MESSAGE_LIMIT, WrapperStatus
@@ -14,7 +14,7 @@ from cfo.runtime.objects.unstructured import GVK, Object, find_condition
 from cfo.runtime.webhook.review import MAX_OBJECT_BYTES
 from cfo.webhooks.appwrapper.validation import MAX_COMPONENTS
 from test.support.full_objects import ETCD_LIMIT
-from test.support.observations import NOW, observe, wrapper
+from test.support.observations import NOW, observe, seconds_later, wrapper
 
 POD_SET: Object = {"path": "template", "replicas": 3, "annotations": {"a": "x" * 100}}
 
@@ -79,6 +79,31 @@ def test_recorded_pod_sets_that_are_too_large_are_shrunk_and_read_from_the_spec(
     assert status.components[0]["podSets"] == []
     (component,) = components_of({**obj, "status": status.as_object()})
     assert component.pod_sets == ({"path": "template", "replicas": 1},)
+
+
+@pytest.mark.parametrize(
+    ("phase", "is_deployed", "is_kept"),
+    [
+        (Phase.RUNNING, True, False),
+        (Phase.RESETTING, False, False),
+        (Phase.RESUMING, True, True),
+        (Phase.RESETTING, True, True),
+    ],
+)
+def test_times_in_the_future_are_now_unless_names_of_components_depend_on_them(
+    phase: Phase, *, is_deployed: bool, is_kept: bool
+) -> None:
+    """The clock was ahead when they were written."""
+    obj = wrapper()
+    ahead = WrapperStatus({**obj, "status": {"phase": phase.value}}, seconds_later(3600))
+    ahead.set(RESOURCES_DEPLOYED, is_deployed, "Reason")
+    ahead.set(UNHEALTHY, True, "Reason")
+    stored = {**obj, "status": ahead.as_object()}
+    assert not WrapperStatus(stored, seconds_later(3600)).has_corrected_times
+    status = WrapperStatus(stored, NOW)
+    assert status.has_corrected_times
+    assert status.last_transition(UNHEALTHY) == NOW
+    assert status.last_transition(RESOURCES_DEPLOYED) == (seconds_later(3600) if is_kept else NOW)
 
 
 def test_large_declared_pod_sets_are_not_recorded() -> None:

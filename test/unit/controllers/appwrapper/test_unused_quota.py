@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from unittest.mock import AsyncMock, Mock, call
 
@@ -25,6 +25,7 @@ from cfo.config.appwrapper import AppWrapperConfiguration
 from cfo.config.appwrapper_settings import Settings
 from cfo.controllers.appwrapper.components import ComponentObject
 from cfo.controllers.appwrapper.creation import Creation, after_creation
+from cfo.controllers.appwrapper.observer import WrapperObserver
 from cfo.controllers.appwrapper.pod_knowledge import PodKnowledge
 from cfo.controllers.appwrapper.pods import WrapperPod
 from cfo.controllers.appwrapper.reconciler import AppWrapperReconciler
@@ -254,8 +255,8 @@ def test_suspended_appwrapper_without_known_workload_may_have_quota() -> None:
     assert use(obj, [], objects=[None]) is QuotaUse.SUSPENDED
 
 
-def at(minutes: float) -> datetime:
-    return NOW + timedelta(minutes=minutes)
+def at(minutes: float) -> float:
+    return minutes * 60
 
 
 def test_time_without_use_is_added_up_until_pods_run() -> None:
@@ -280,6 +281,17 @@ def test_time_without_use_is_added_up_until_pods_run() -> None:
     assert unused.ends_at(LIMIT) == at(92 + 30)
     unused = unused.after(QuotaUse.NONE, at(93)).after(QuotaUse.UNUSED, at(94))
     assert unused.ends_at(LIMIT) == at(94 + 30)
+
+
+def test_step_of_the_date_does_not_change_how_long_quota_is_unused() -> None:
+    observer = WrapperObserver(*([Mock()] * 7))
+    seen = observe(running())
+    hours = timedelta(hours=3)
+    for seconds, ahead in ((0, timedelta(0)), (10, hours), (20, timedelta(0)), (30, -hours)):
+        now = seconds_later(seconds) + ahead
+        later = msgspec.structs.replace(seen, monotonic=seconds, now=now)
+        found = observer._with_unused_quota(later)
+        assert found.unused_until == now + LIMIT - timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize("phase", [Phase.RESUMING, Phase.RUNNING, Phase.RESETTING])
