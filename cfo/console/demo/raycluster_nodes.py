@@ -2,10 +2,10 @@
 
 It implements the parts of KubeRay that the operator and AppWrappers depend on: it creates the head pod and the worker
 pods of a RayCluster from its templates, with KubeRay's labels and owner references, and reports in the status how many
-of them are ready. It deletes the pods of a suspended RayCluster, and those of workers that it no longer has. Like
-KubeRay, it finds pods by their labels, also those of a RayCluster that was deleted without them. It lets Ray require a
-token if the RayCluster does (``authOptions``), and ignores a RayCluster that another cluster runs (``managedBy``), or
-whose name KubeRay does not accept. It does not start Ray, autoscale, or replace pods.
+of them are ready. It deletes the pods of a suspended RayCluster or worker group, and those of workers that it no longer
+has. Like KubeRay, it finds pods by their labels, also those of a RayCluster that was deleted without them. It lets Ray
+require a token if the RayCluster does (``authOptions``), and ignores a RayCluster that another cluster runs
+(``managedBy``), or whose name KubeRay does not accept. It does not start Ray, autoscale, or replace pods.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def status_of(cluster: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> 
         if is_true(conditions_of(pod), "Ready")
     ]
 
-    groups = cluster["spec"].get("workerGroupSpecs") or ()
+    groups = list(_running_groups(cluster["spec"]))
 
     def total(field: str) -> int:
         found = sum(int(group.get(field) or 0) * _hosts_of(group) for group in groups)
@@ -200,7 +200,7 @@ def _desired_resources(spec: Mapping[str, Any]) -> dict[str, str]:
     """Return what all pods of a RayCluster request together, as the fields of its status."""
     total: dict[str, int] = {}
     add_to(total, requests_of_spec(spec["headGroupSpec"]["template"]["spec"]))
-    for group in spec.get("workerGroupSpecs") or ():
+    for group in _running_groups(spec):
         requests = requests_of_spec(group["template"]["spec"])
         count = _replicas_of(group) * _hosts_of(group)
         add_to(total, {name: count * amount for name, amount in requests.items()})
@@ -238,10 +238,17 @@ def _all_nodes(cluster: Mapping[str, Any]) -> Iterator[_Node]:
     spec = cluster["spec"]
     name = name_of(cluster)
     yield _Node("head", "headgroup", spec["headGroupSpec"], f"{name}-head")
-    for group in spec.get("workerGroupSpecs") or ():
+    for group in _running_groups(spec):
         group_name = group["groupName"]
         for number in range(_replicas_of(group) * _hosts_of(group)):
             yield _Node("worker", group_name, group, f"{name}-{group_name}-worker-{number}")
+
+
+def _running_groups(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the worker groups that are not suspended: KubeRay counts the pods of no others."""
+    for group in spec.get("workerGroupSpecs") or ():
+        if group.get("suspend") is not True:
+            yield group
 
 
 def _replicas_of(group: Mapping[str, Any]) -> int:

@@ -68,6 +68,7 @@ def test_cluster_has_one_head_pod_and_one_pod_per_worker_host() -> None:
         ({"replicas": 0}, 1),
         ({"replicas": 7, "maxReplicas": None}, 7),
         ({"replicas": None, "minReplicas": 2, "numOfHosts": 2}, 4),
+        ({"replicas": 2, "suspend": True}, 0),
     ],
 )
 def test_replicas_are_kept_between_the_limits_of_their_group(
@@ -76,6 +77,18 @@ def test_replicas_are_kept_between_the_limits_of_their_group(
     ray_cluster = cluster(**group)
     assert len(list(pods_of(ray_cluster))) == 1 + workers
     assert status_of(ray_cluster, [])["desiredWorkerReplicas"] == workers
+
+
+def test_suspended_worker_groups_count_nowhere_in_the_status() -> None:
+    status = status_of(cluster(suspend=True), [])
+    assert (status["minWorkerReplicas"], status["maxWorkerReplicas"]) == (0, 0)
+    template = {
+        "spec": {
+            "containers": [{"name": "ray", "image": "ray", "resources": {"requests": {"cpu": 1}}}]
+        }
+    }
+    assert status_of(cluster(template=template), [])["desiredCPU"] == "2"
+    assert status_of(cluster(template=template, suspend=True), [])["desiredCPU"] == "0"
 
 
 def test_numbers_in_the_status_have_32_bits() -> None:
