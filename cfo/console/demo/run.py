@@ -13,12 +13,15 @@ import msgspec
 from anyio.abc import TaskStatus
 
 from cfo import operator
+from cfo.api.appwrapper.kinds import RAY_JOB
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
+from cfo.api.raycluster.names import RAY_CLUSTER
 from cfo.console.demo import crds
 from cfo.console.demo.job_pods import USUAL_SECONDS
 from cfo.console.demo.job_pods import setup as end_job_pods
 from cfo.console.demo.kueue_queues import setup as simulate_queues
 from cfo.console.demo.raycluster_nodes import setup as simulate_pods
+from cfo.console.demo.rayjobs import setup as simulate_rayjobs
 from cfo.console.errors import CommandFailed, InvalidInput, echo, one_line
 from cfo.console.summary_text import listing
 from cfo.console.summary_watch import print_changes, print_line
@@ -89,9 +92,9 @@ _CONTROLLERS = (
 cannot be deleted), and those that create pods."""
 
 _SIMULATED = (
-    "KubeRay and pods (no container runs, so no command fails: those of Jobs, FluxJobs and MiniClusters succeed after "
-    f"their 'sleep N', or {USUAL_SECONDS:g} s; volumes, Secrets and node selectors are not checked), and Kueue for "
-    "InferenceStacks only (for other objects with a queue it is not installed)"
+    "KubeRay and pods (no container runs, so no command fails: those of Jobs, RayJobs, FluxJobs and MiniClusters "
+    f"succeed after their 'sleep N', or {USUAL_SECONDS:g} s; volumes, Secrets and node selectors are not checked), and "
+    "Kueue for InferenceStacks only (for other objects with a queue it is not installed)"
 )
 
 _APPLIED_FIRST = frozenset({"Namespace", "CustomResourceDefinition"})
@@ -136,7 +139,7 @@ async def control_plane(
     :class:`InvalidInput` if it exists, or its folder does not.
     """
     async with ControlPlane.embedded(
-        crds=[*crds.load(), *own_crds()], controllers=_CONTROLLERS
+        crds=[*crds.load([RAY_CLUSTER, RAY_JOB]), *own_crds()], controllers=_CONTROLLERS
     ) as plane:
         try:
             written = plane.kubeconfig(kubeconfig)
@@ -217,6 +220,7 @@ class _Demo(msgspec.Struct, frozen=True):
 def _set_up_demo(manager: Manager) -> _Demo:
     """Add simulated pods and queues, the dashboard, and the lines about changes to ``manager``."""
     simulate_pods(manager)
+    simulate_rayjobs(manager)
     simulate_queues(manager)
     end_job_pods(manager)
     views = demo_views()

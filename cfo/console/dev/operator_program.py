@@ -94,7 +94,7 @@ async def run_embedded(
     ``arguments`` are options of ``cfo run`` for logs. ``key``: the ConfigMap, in the operator's namespace. The
     kubeconfig of the control plane is written to ``kubeconfig``, and removed at the end. Raises :class:`InvalidInput`.
     """
-    from cfo.console.demo import raycluster_nodes
+    from cfo.console.demo import raycluster_nodes, rayjobs
     from cfo.console.demo.run import apply_objects, control_plane, read_objects, take_configuration
 
     objects = read_objects(manifests)
@@ -116,6 +116,7 @@ async def run_embedded(
         )
         manager = Manager(target)
         raycluster_nodes.setup(manager)
+        rayjobs.setup(manager)
         async with manager, anyio.create_task_group() as tasks:
 
             async def supervise() -> None:

@@ -1,4 +1,4 @@
-"""The CRDs that the operator needs on an embedded control plane, as package data.
+"""The CRDs of KubeRay for embedded control planes, as package data.
 
 ``hack/generate/compact_crd.py`` generates them from the published CRDs. On a real cluster, KubeRay installs them.
 """
@@ -6,19 +6,19 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterable
 from importlib import resources
 
 import orjson
 
-from cfo.runtime import Object
+from cfo.api.raycluster.names import RAY_CLUSTER
+from cfo.runtime import GVK, Object
 
 __all__ = ["load"]
 
 
-def load() -> list[Object]:
-    """Return the decoded CRDs."""
-    return [
-        orjson.loads(gzip.decompress(file.read_bytes()))
-        for file in sorted(resources.files(__name__).iterdir(), key=lambda file: file.name)
-        if file.name.endswith(".json.gz")
-    ]
+def load(kinds: Iterable[GVK] = (RAY_CLUSTER,)) -> list[Object]:
+    """Return the decoded CRDs of ``kinds``; by default that of RayClusters, which the operator needs."""
+    names = [f"{kind.group}_{kind.kind.lower()}s.json.gz" for kind in kinds]
+    files = [resources.files(__name__) / name for name in names]
+    return [orjson.loads(gzip.decompress(file.read_bytes())) for file in files]
