@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 import yaml
 
+from cfo.api.appwrapper.kinds import RAY_JOB
 from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM
 from cfo.console.demo.run import CONFIGURATION, control_plane
 from cfo.features import all_views
@@ -86,8 +87,8 @@ async def test_jobs_of_users_end_without_annotations(tmp_path: Path) -> None:
 
 
 def complete_manifests(page: Path) -> Iterator[Object]:
-    """Yield the objects of our kinds in the examples on a page."""
-    kinds = {view.gvk for view in all_views()}
+    """Yield the objects of our kinds, and RayJobs, in the examples on a page."""
+    kinds = {RAY_JOB, *(view.gvk for view in all_views())}
     for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
         for document in yaml.safe_load_all(block):
             if isinstance(document, dict) and gvk_of(document) in kinds:
@@ -98,12 +99,20 @@ async def test_examples_of_the_pages_for_users_settle_as_they_are(tmp_path: Path
     pages = ("appwrapper", "flux", "inferencestack", "inferencestack-public-images", "raycluster")
     found = [obj for page in pages for obj in complete_manifests(ROOT / "docs" / f"{page}.md")]
     kinds = {obj["kind"] for obj in found}
-    assert kinds == {"AppWrapper", "FluxJob", "FluxSetup", "InferenceStack", "RayCluster"}
+    assert kinds == {
+        "AppWrapper",
+        "FluxJob",
+        "FluxSetup",
+        "InferenceStack",
+        "RayCluster",
+        "RayJob",
+    }
     namespaces = {obj["metadata"].get("namespace", "default") for obj in found}
     found += [new_object(NAMESPACE, name) for name in sorted(namespaces - {"default"})]
     (tmp_path / "examples.yaml").write_text(yaml.safe_dump_all(found))
     output = await settle(tmp_path, "examples.yaml")
     _, _, table = output.partition("All applied workloads have settled")
+    assert re.search(r"RayCluster default/train-\w{5} is ready", output), "that of the RayJob"
     assert "AppWrapper" in table
     assert "    ->" not in table, table
 

@@ -143,7 +143,7 @@ async def test_conditions_have_the_reasons_of_warnings_until_their_causes_are_re
             policies = await wait_for_reason(env, "ports", NETWORK_POLICIES, "PortRefused")
             assert policies["status"] == "True"
             assert policies["message"].startswith("Ports are refused: ")
-            assert policies["message"].endswith(f"for the head. {by_operator}")
+            assert policies["message"].endswith(f"do not open them. {by_operator}")
 
             await env.patch(ports, {"spec": {"headGroupSpec": {"rayStartParams": None}}})
             policies = await wait_for_reason(env, "ports", NETWORK_POLICIES, "Operator")

@@ -144,7 +144,9 @@ async def control_plane(
         try:
             written = plane.kubeconfig(kubeconfig)
         except (FileExistsError, FileNotFoundError) as error:
-            raise InvalidInput(f"{error}; choose another path with --kubeconfig") from None
+            raise InvalidInput(
+                f"{error}; choose another path: cfo run --embedded --kubeconfig PATH"
+            ) from None
         try:
             target = ClientConfig.for_control_plane(plane)
             async with Transport(target) as transport:

@@ -173,7 +173,7 @@ def decide_policies(
         ports = "; ".join(facts.ports.refused)
         decision.warn(
             "PortRefused",
-            f"Ports are refused: {ports}. The NetworkPolicies do not open them; choose other ports for the head",
+            f"Ports are refused: {ports}. The NetworkPolicies do not open them",
         )
     exposure = found.exposure
     if exposure is None or found.namespaces is None:
