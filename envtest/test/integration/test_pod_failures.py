@@ -64,7 +64,10 @@ async def test_secret_that_is_missing_is_named_by_an_event_only() -> None:
         "metadata": {"name": "pod"},
         "spec": {
             "containers": [{"name": "main", "image": "main"}],
-            "volumes": [{"name": "token", "secret": {"secretName": "token-not-found"}}],
+            "volumes": [
+                {"name": "ca", "secret": {"secretName": "image-not-found-ca"}},
+                {"name": "token", "secret": {"secretName": "token-not-found"}},
+            ],
         },
     }
     async with ControlPlane.embedded(controllers=["pods"]) as plane, APIClient(plane) as api:

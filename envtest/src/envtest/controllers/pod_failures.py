@@ -36,6 +36,9 @@ _IMAGE: Final = re.compile(
     r"[a-zA-Z0-9.-]{1,255}(?::[0-9]{1,5})?(?:/[a-z0-9._-]{1,255}){0,32}(?::[\w.-]{1,128})?(?:@[a-z0-9]{1,16}:[a-f0-9]{32,128})?"
 )
 _ABSENT: Final = re.compile(r"does-not-exist|not-found|no-such|non-?existent|:404\Z")
+_ABSENT_ENDINGS: Final = ("does-not-exist", "not-found", "no-such", "nonexistent")
+"""Ends of the names of Secrets and ConfigMaps; names that are derived from an object called so continue after it."""
+
 _INVALID_REGISTRY: Final = ".invalid"
 _SHELLS: Final = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
 _SHELL_IMAGES: Final = frozenset({"alpine", "bash", "busybox", "debian", "fedora", "ubuntu"})
@@ -80,7 +83,7 @@ def image_problem(pod: Object) -> ImageProblem | None:
 def mount_problem(pod: Object) -> str:
     """Return kubelet's message about the first volume whose Secret or ConfigMap does not exist; empty if all do.
 
-    Those are names that contain ``does-not-exist``, ``not-found``, ``no-such`` or ``nonexistent``.
+    Those are names that end with ``does-not-exist``, ``not-found``, ``no-such`` or ``nonexistent``.
     """
     for volume in pod["spec"].get("volumes") or ():
         for kind, source, field in (
@@ -88,7 +91,7 @@ def mount_problem(pod: Object) -> str:
             ("configmap", volume.get("configMap"), "name"),
         ):
             name = (source or {}).get(field) or ""
-            if name and not source.get("optional") and _ABSENT.search(name[:_MAX_LENGTH]):
+            if name and not source.get("optional") and name.endswith(_ABSENT_ENDINGS):
                 return f'MountVolume.SetUp failed for volume "{volume["name"]}" : {kind} "{name}" not found'
     return ""
 
