@@ -36,7 +36,8 @@ def reset_or_fail(
 ) -> None:
     """Retry or fail, and add which retry it is, or why there is none, to the condition ``Unhealthy``.
 
-    ``max_retries`` is the greatest retry limit, whatever the AppWrapper asks for.
+    ``max_retries`` is the greatest retry limit with more pods than admitted, whatever the AppWrapper asks for; earlier
+    retries count, whatever the reason was.
     """
     status = decision.status
     limit = observation.settings.retry_limit
@@ -86,6 +87,11 @@ def _retry_refusal(
         return f"exit code {', '.join(map(str, sorted(codes)))} is not retried"
     if status.retries < limit:
         return _overdue(observation, status)
+    if limit < settings.retry_limit:
+        return (
+            f"not retried any more, because {status.retries} retries failed, and at most {limit} are allowed with more "
+            "pods than admitted"
+        )
     if limit < 1:
         return f"not retried, because the retry limit is {limit}"
     return "the only retry failed as well" if limit == 1 else f"all {limit} retries failed as well"

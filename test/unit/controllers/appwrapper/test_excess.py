@@ -154,7 +154,9 @@ def test_more_pods_than_admitted_are_retried_three_times_at_most() -> None:
     obj, _ = step(obj, pods=pods)
     obj, _ = step(obj, pods=pods, now=seconds_later(60))
     assert phase(obj) == Phase.FAILED
-    assert condition(obj, UNHEALTHY)["message"].endswith("; all 3 retries failed as well")
+    assert condition(obj, UNHEALTHY)["message"].endswith(
+        "; not retried any more, because 3 retries failed, and at most 3 are allowed with more pods than admitted"
+    )
 
 
 def test_failures_with_more_pods_than_admitted_are_retried_three_times_at_most() -> None:
