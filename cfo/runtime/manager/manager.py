@@ -8,6 +8,7 @@ last. When leadership is lost, everything stops immediately.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -515,17 +516,25 @@ class Manager:
 
     @asynccontextmanager
     async def _run_in_background(self) -> AsyncIterator[Self]:
+        failures: list[BaseException] = []
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.run)
                 try:
                     yield self
+                except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:  # noqa: BLE001 (raised below; also those of pytest.fail and sys.exit)
+                    # Raised here, it would cancel the manager: webhook configurations and the Lease would stay.
+                    failures.append(error)
                 finally:
                     self.stop()
         except BaseExceptionGroup as group:
-            if len(group.exceptions) == 1:
-                raise group.exceptions[0] from group.exceptions[0].__cause__
-            raise
+            failures += group.exceptions
+        if len(failures) == 1:
+            raise failures[0] from failures[0].__cause__
+        if failures:
+            raise BaseExceptionGroup("the manager, or the block that runs it, has failed", failures)
 
     def _add_own_runnables(self) -> None:
         self._lifecycle.add(EventLoopWatchdog(self.metrics.event_loop_lag), StartPhase.SERVERS)

@@ -511,6 +511,28 @@ async def test_manager_can_run_only_once() -> None:
         await manager.started()
 
 
+@pytest.mark.parametrize("error", [AssertionError("wrong"), pytest.fail.Exception("wrong")])
+async def test_manager_stops_gracefully_after_an_error_in_its_block(error: BaseException) -> None:
+    journal: list[str] = []
+
+    class Releasing(StoppableRunnable):
+        async def run(self, *, task_status: TaskStatus[None]) -> None:
+            task_status.started()
+            await self.stop_requested.wait()
+            await anyio.lowlevel.checkpoint()  # a request, such as that which releases a Lease
+            journal.append("released")
+
+    async def fail() -> None:
+        async with create_manager() as manager:
+            manager.add(Releasing("task", journal))
+            await manager.started()
+            raise error
+
+    with pytest.raises(type(error), match="wrong"):
+        await fail()
+    assert journal == ["?task", "released"]
+
+
 async def test_run_inside_the_block_of_a_manager_is_rejected() -> None:
     async with create_manager() as manager:
         await manager.started()
