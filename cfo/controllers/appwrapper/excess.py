@@ -19,16 +19,22 @@ from cfo.controllers.appwrapper.decision import (
 )
 from cfo.controllers.appwrapper.pods import WrapperPod
 from cfo.controllers.appwrapper.retries import limited_by_readiness, reset_or_fail
+from cfo.controllers.appwrapper.workload import is_finished
 
 EXCESS_RETRIES: Final = 3
 """How many retries are allowed at most if a component has more pods than were admitted."""
 
 
 def unadmitted_pods_message(observation: WrapperObservation) -> str:
-    """Return which pods run without quota, such as more than were admitted; empty if none does."""
+    """Return which pods run without quota, such as more than were admitted; empty if none does.
+
+    A finished Workload holds no quota: Kueue finishes one that another job takes over after a user has orphaned it.
+    """
     if not observation.is_queued:
         return ""
-    if has_quota(observation.wrapper):
+    workload = observation.workload
+    is_returned = workload is not None and is_finished(workload)
+    if has_quota(observation.wrapper) and not is_returned:
         return excess_message(observation)
     pods = len(own_pods_with_resources(observation))
     return f"{pods} pods run after the quota was returned" if pods else ""

@@ -6,6 +6,9 @@ at once if the Workload holds no quota. Otherwise it is removed, while the AppWr
 quota (:mod:`.reconciler`), and later when no active pod descends, or may descend, from the AppWrapper
 (:mod:`.active_pods`).
 
+The finalizer keeps the Workload, but not its owner: users can orphan it, and Kueue finishes a Workload that another job
+takes over. So while its quota may be in use, the AppWrapper is made its controller again, also if it no longer exists.
+
 A reservation without its AppWrapper ends no later than with it. Its grace period begins when the Workload is deleted,
 or earlier, when Kueue evicts it; both times are in the Workload, as is the AppWrapper's annotation. After it, pods that
 descend from the AppWrapper by uids are deleted by force, as of an existing one, and only they keep the quota, for a
@@ -20,6 +23,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
+import structlog
 
 from cfo.api.appwrapper.names import (
     APPWRAPPER,
@@ -48,6 +52,7 @@ from cfo.controllers.appwrapper.namespace_pods import NamespacePods, listed_pod
 from cfo.controllers.appwrapper.pods import time_or_none
 from cfo.controllers.appwrapper.status import is_true
 from cfo.controllers.appwrapper.workload import (
+    controller_patch,
     evicted_at,
     holds_quota,
     is_of_another_part,
@@ -81,6 +86,8 @@ from cfo.runtime import (
 )
 from cfo.runtime.cache import controller_key
 from cfo.runtime.objects import parse_time
+
+_log = structlog.get_logger("cfo.controllers.appwrapper.reservations")
 
 _MAX_RELEASED: Final = 4096
 """How many AppWrappers are remembered that have released their quota, until their Workloads are deleted."""
@@ -176,7 +183,10 @@ class _Waiting(msgspec.Struct):
 
 
 class ReservationReconciler:
-    """Removes the finalizer of Workloads that are being deleted, and deletes those that have lost their owner."""
+    """Removes the finalizer of Workloads that are being deleted, and deletes those that have lost their owner.
+
+    While the quota may be in use, neither happens, and the owner is restored.
+    """
 
     name: Final = "appwrapper-reservation"
 
@@ -215,10 +225,14 @@ class ReservationReconciler:
             return Result()
         if self._is_divided and await self._is_of_another_operator(workload):
             return Result()
-        if holds_quota(workload) and not self._reservations.is_released(request):
+        if not self._reservations.is_released(request):
             waiting = self._wait(request, labels_of(workload).get(APPWRAPPER_UID_LABEL, ""))
             wrapper = await self._wrapper_of(workload, waiting.uid)
-            if wrapper is None:
+            if wrapper is not None and has_quota(wrapper):
+                await self._restore_controller(workload)
+                return Result()  # the next event of the AppWrapper triggers another reconcile
+            if wrapper is None and holds_quota(workload):
+                await self._restore_controller(workload)
                 if not is_deleting(workload):
                     # Its grace period begins, and the finalizer keeps it. Its next event triggers another reconcile.
                     await self._delete(workload)
@@ -229,8 +243,6 @@ class ReservationReconciler:
                     return Result(
                         requeue_after=self._namespaces.retry_after(namespace, waiting.asked_at)
                     )
-            elif has_quota(wrapper):
-                return Result()  # the next event of the AppWrapper triggers another reconcile
         await self._release(workload)
         self._stop_waiting(request)
         return Result()
@@ -309,6 +321,19 @@ class ReservationReconciler:
                 return True
         return False
 
+    async def _restore_controller(self, workload: Object) -> None:
+        """Make the AppWrapper the controller of a Workload again, unless it is."""
+        patch = controller_patch(workload)
+        if patch:
+            other = controller_of(workload) or {}
+            _log.warning(
+                "Workload has lost its controller, restoring it",
+                workload=str(key_of(workload)),
+                other_kind=other.get("kind", ""),
+                other_name=other.get("name", ""),
+            )
+            await self._client.patch_object(workload, patch)
+
     async def _release(self, workload: Object) -> None:
         if is_deleting(workload):
             await set_finalizer(self._client, workload, QUOTA_FINALIZER, present=False)
@@ -355,15 +380,17 @@ class ReservationReconciler:
             self._namespaces.remove_workload(request.namespace)
 
 
-def _is_left(workload: Mapping[str, Any]) -> bool:
-    """Return whether a Workload with the finalizer is being deleted, or has lost its owner."""
+def _is_left(workload: Object) -> bool:
+    """Return whether a Workload with the finalizer is being deleted, or has lost its owner, also to another one."""
     if not has_finalizer(workload, QUOTA_FINALIZER):
         return False
-    return is_deleting(workload) or controller_of(workload) is None
+    if is_deleting(workload) or controller_of(workload) is None:
+        return True
+    return bool(controller_patch(workload))
 
 
 def _concerns(event: Event) -> bool:
-    """Return whether an event is about a Workload with the finalizer that was deleted, or is being deleted."""
+    """Return whether an event is about a Workload with the finalizer that was deleted, or may be left."""
     if event.final_state_unknown:
         return True  # of one that was left out, only the name may be known
     current = event.current
@@ -372,7 +399,9 @@ def _concerns(event: Event) -> bool:
     meta = current.meta
     if QUOTA_FINALIZER not in meta.finalizers:
         return False
-    return meta.is_deleting or meta.controller is None
+    if meta.is_deleting or meta.controller is None:
+        return True
+    return meta.controller.uid != meta.labels.get(APPWRAPPER_UID_LABEL)
 
 
 def _wrapper_name(workload: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ import orjson
 
 from cfo.api.appwrapper.inference import pod_sets_of
 from cfo.api.appwrapper.names import (
+    APPWRAPPER,
     APPWRAPPER_LABEL,
     APPWRAPPER_UID_LABEL,
     FINALIZER,
@@ -47,10 +48,12 @@ from cfo.runtime import (
     annotations_of,
     find_condition,
     has_finalizer,
+    is_controlled_by,
     is_deleting,
     labels_of,
     name_of,
     namespace_of,
+    owner_reference,
     uid_of,
 )
 from cfo.runtime.objects import new_object, parse_duration, parse_integer, set_controller_owner
@@ -194,6 +197,34 @@ def protection_patch(wrapper: Mapping[str, Any], workload: Object, selector: str
             "finalizers": [*(metadata.get("finalizers") or ()), QUOTA_FINALIZER],
             "labels": {APPWRAPPER_UID_LABEL: uid_of(wrapper), _JOB_UID_LABEL: None},
             "annotations": _annotations(wrapper, selector),
+        }
+    }
+
+
+def controller_patch(workload: Object) -> Object:
+    """Return the patch that makes its AppWrapper the controller of a Workload again; empty if it is.
+
+    Users can orphan the Workload. Kueue lets any job take over a Workload without a controller, and then finishes it. A
+    reference to an AppWrapper that no longer exists prevents that as well. All other references are removed: while
+    another owner exists, the garbage collector removes those to owners that are deleted.
+
+    Empty also if this operator did not create the Workload for that AppWrapper: tenants cannot write Workloads.
+    """
+    name = annotations_of(workload).get(APPWRAPPER_LABEL, "")
+    uid = labels_of(workload).get(APPWRAPPER_UID_LABEL, "")
+    if not name or not uid or not has_finalizer(workload, QUOTA_FINALIZER):
+        return {}
+    owner: Object = {
+        "apiVersion": APPWRAPPER.api_version,
+        "kind": APPWRAPPER.kind,
+        "metadata": {"name": name, "uid": uid},
+    }
+    if name_of(workload) != workload_name(owner) or is_controlled_by(workload, owner):
+        return {}
+    return {
+        "metadata": {
+            "ownerReferences": [owner_reference(owner)],
+            "labels": {_JOB_UID_LABEL: None},
         }
     }
 

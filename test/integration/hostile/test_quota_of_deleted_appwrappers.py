@@ -21,8 +21,10 @@ from cfo.runtime.objects.unstructured import (
     GVK,
     NamespacedName,
     Object,
+    controller_of,
     is_deleting,
     key_of,
+    labels_of,
     namespace_of,
     new_object,
     owner_reference,
@@ -56,6 +58,7 @@ pytestmark = pytest.mark.skipif(
 
 WRAPPER = NamespacedName("ns", "w")
 QUEUED = configuration(kueueIntegration=True)
+JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
 EDIT = (
     Rule(APPWRAPPER.group, "appwrappers", ("get", "create", "update", "patch", "delete")),
     Rule("", "pods", ("get", "list", "create", "patch")),
@@ -64,6 +67,7 @@ DELETIONS = {
     "background": "Background",
     "foreground": "Foreground",
     "orphan": "Orphan",
+    "taken-over": "Orphan",
     "no-finalizer": "finalizer removed",
 }
 """How a tenant deletes an AppWrapper, by its namespace."""
@@ -149,8 +153,19 @@ async def wait_until_released(environment: AppWrapperEnvironment) -> None:
     await eventually(check, "no Workload")
 
 
+async def take_over(environment: AppWrapperEnvironment, namespace: str) -> None:
+    """Let a job be the controller of the Workload, as Kueue does for one that names a Workload without a controller."""
+    job_ = {"apiVersion": "batch/v1", "kind": "Job", "name": "other", "uid": "other-uid"}
+    changes = {
+        "ownerReferences": [{**job_, "controller": True}],
+        "labels": {JOB_UID_LABEL: "other-uid"},
+    }
+    (workload,) = await workloads(environment, namespace)
+    await environment.patch(workload, {"metadata": changes})
+
+
 async def assert_kept(environment: AppWrapperEnvironment, number: int = 1) -> None:
-    """Assert that so many Workloads stay reserved, also after the operator looks again."""
+    """Assert that so many Workloads stay reserved for their AppWrappers, also after the operator looks again."""
     for _ in range(2):
         await environment.wait_until_idle()
         found = await workloads(environment)
@@ -158,6 +173,10 @@ async def assert_kept(environment: AppWrapperEnvironment, number: int = 1) -> No
         for workload in found:
             assert workload["status"]["admission"]
             assert all(each["type"] != "Finished" for each in workload["status"]["conditions"])
+            owner = controller_of(workload)
+            assert owner is not None
+            assert owner["uid"] == labels_of(workload)[APPWRAPPER_UID_LABEL]
+            assert JOB_UID_LABEL not in labels_of(workload)
         await environment.skip_to_next_timer()
 
 
@@ -171,7 +190,11 @@ async def test_deletion_by_a_tenant_keeps_the_quota_until_the_pods_have_ended(
             held.append(await start_held_pod(environment, "1h", namespace=namespace))
             async with start_tenant_client(environment, *EDIT, namespace=namespace) as tenant:
                 await delete_wrapper(tenant, how, namespace)
+        await environment.wait_until_idle()
+        await take_over(environment, "taken-over")
         await assert_kept(environment, len(DELETIONS))
+        patches = environment.requests().count(("patch", "workloads.kueue.x-k8s.io"))
+        assert patches == 1 + 2  # one for each time that a Workload has lost its controller
         for pod_ in held:
             await environment.client.delete(JOB, NamespacedName(namespace_of(pod_), "j"))
             await let_pod_end(environment, pod_)
@@ -532,7 +555,7 @@ async def test_workload_of_an_earlier_version_is_protected_with_one_write(
     async with run_appwrapper_controllers(environment, QUEUED):
         await start_held_pod(environment)
     (workload,) = await workloads(environment)
-    labels = {"kueue.x-k8s.io/job-uid": "x", APPWRAPPER_UID_LABEL: None}
+    labels = {JOB_UID_LABEL: "x", APPWRAPPER_UID_LABEL: None}
     old = {"finalizers": None, "labels": labels, "annotations": None}
     await environment.patch(workload, {"metadata": old})
     async with run_appwrapper_controllers(environment, QUEUED):

@@ -147,6 +147,20 @@ def test_only_pods_without_quota_are_forced_to_end_a_minute_after_a_deletion_beg
     assert ["of 1m for pods without quota (" in note for note in notes] == [True] * are_forced
 
 
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_pods_of_a_deleted_appwrapper_are_without_quota_once_its_workload_is_finished(
+    *, is_finished: bool
+) -> None:
+    obj = queued(running_wrapper("Job", forcefulDeletionGracePeriodDuration="10h"))
+    obj["metadata"] = {**obj["metadata"], **DELETED["metadata"]}
+    finished = {"type": "Finished", "status": str(is_finished)}
+    workload = {"status": {"conditions": [finished]}}
+    obj, _ = step(obj, pods=ADMITTED, workload=workload)
+    _, decision = step(obj, pods=ADMITTED, workload=workload, now=seconds_later(60))
+    forced = [item.force for item in decision.deletions if item.gvk == POD]
+    assert forced == [True] * len(ADMITTED) * is_finished
+
+
 def test_more_pods_than_admitted_are_retried_three_times_at_most() -> None:
     obj = queued(running_wrapper("Job", retryLimit="1000"))
     obj["status"]["resettingCount"] = 3

@@ -27,11 +27,12 @@ from cfo.controllers.appwrapper.reservations import (
     _excess_message,
     _grace_of,
 )
+from cfo.controllers.appwrapper.workload import controller_patch
 from cfo.controllers.pod_lists import PodMeta
 from cfo.runtime import Client, Entry, Event, NamespacedName, Object, key_of
 from cfo.runtime.cache.entry import EntryDecoder
 from cfo.runtime.cache.store import EventType
-from cfo.runtime.objects.unstructured import set_controller_owner
+from cfo.runtime.objects.unstructured import merged, owner_reference, set_controller_owner
 from test.support.decisions import list_objects, offline_manager
 from test.support.kueue_queue import WORKLOAD
 
@@ -115,17 +116,19 @@ async def test_what_is_known_of_an_appwrapper_is_kept_also_if_its_workload_is_le
     assert get.await_count == (2 if is_left_out else 0)
 
 
-def entry(*finalizers: str, is_deleting: bool) -> Entry:
-    """Return a Workload that an AppWrapper controls."""
+def entry(*finalizers: str, is_deleting: bool, controller_uid: str = "wrapper-uid") -> Entry:
+    """Return a Workload of an AppWrapper, which is its controller unless another uid is given."""
     obj = workload("w")
     obj["metadata"]["finalizers"] = list(finalizers)
     if not is_deleting:
         del obj["metadata"]["deletionTimestamp"]
     obj = set_controller_owner(obj, WRAPPER, block_owner_deletion=True)
+    obj["metadata"]["ownerReferences"][0]["uid"] = controller_uid
     return EntryDecoder(WORKLOAD).decode(orjson.dumps(obj))
 
 
 KEPT = entry(QUOTA_FINALIZER, is_deleting=False)
+TAKEN_OVER = entry(QUOTA_FINALIZER, is_deleting=False, controller_uid="job-uid")
 DELETING = entry(QUOTA_FINALIZER, is_deleting=True)
 FREE = entry(is_deleting=True)
 
@@ -135,6 +138,7 @@ FREE = entry(is_deleting=True)
     [
         (KEPT, KEPT, False, False),
         (KEPT, DELETING, False, True),
+        (KEPT, TAKEN_OVER, False, True),
         (FREE, FREE, False, False),
         (DELETING, None, False, True),
         (FREE, None, False, False),
@@ -143,19 +147,55 @@ FREE = entry(is_deleting=True)
     ids=[
         "left out",
         "left out while it is being deleted",
+        "left out while another object is its controller",
         "left out without the finalizer",
         "deleted",
         "deleted without the finalizer",
         "its deletion was missed, so that only its name may be known",
     ],
 )
-def test_workload_that_is_left_out_is_reconciled_when_it_is_being_deleted(
+def test_workload_that_is_left_out_is_reconciled_when_it_is_left(
     old: Entry, left_out: Entry | None, is_unknown: bool, expected: bool
 ) -> None:
     event = Event(
         EventType.DELETED, old.key, old, None, final_state_unknown=is_unknown, left_out=left_out
     )
     assert _concerns(event) is expected
+
+
+OTHER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "pod-uid"}
+
+
+@pytest.mark.parametrize("owners", [[], [OTHER], [{**OTHER, "controller": True}]])
+def test_workload_that_has_lost_its_controller_gets_only_that_one_back(
+    owners: list[Object],
+) -> None:
+    obj = workload(workload_name(WRAPPER))
+    obj["metadata"]["ownerReferences"] = owners
+    obj["metadata"]["labels"]["kueue.x-k8s.io/job-uid"] = "pod-uid"
+    restored = merged(obj, controller_patch(obj))
+    assert restored["metadata"]["ownerReferences"] == [owner_reference(WRAPPER)]
+    assert restored["metadata"]["labels"] == {APPWRAPPER_UID_LABEL: "wrapper-uid"}
+    assert controller_patch(restored) == {}
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"name": "other"},
+        {"labels": {}},
+        {"labels": {APPWRAPPER_UID_LABEL: "other"}},
+        {"annotations": {}},
+        {"annotations": {APPWRAPPER_LABEL: "other"}},
+        {"finalizers": []},
+    ],
+)
+def test_controller_of_a_workload_that_another_client_created_is_not_changed(
+    metadata: Object,
+) -> None:
+    obj = workload(workload_name(WRAPPER))
+    obj["metadata"] = {**obj["metadata"], **metadata, "ownerReferences": [OTHER]}
+    assert controller_patch(obj) == {}
 
 
 @pytest.mark.parametrize(
