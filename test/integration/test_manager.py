@@ -21,6 +21,7 @@ from cfo.runtime.controller.handler import EnqueueRequestForObject
 from cfo.runtime.controller.predicate import Predicate
 from cfo.runtime.controller.reconcile import Request, Result
 from cfo.runtime.manager.builder import Builder
+from cfo.runtime.manager.leaderelection import LeaderElectionOptions
 from cfo.runtime.manager.manager import Manager, ManagerOptions
 from cfo.runtime.objects.kinds import CONFIG_MAP, EVENT
 from cfo.runtime.objects.unstructured import (
@@ -375,6 +376,28 @@ async def test_start_without_crd_or_permission_is_an_error_that_names_both() -> 
         "Missing.v1.example.com (not served), ConfigMap.v1 (missing rule "
         '{apiGroups: [""], resources: ["configmaps"], verbs: ["list", "watch"]})'
     )
+
+
+async def test_start_without_lease_or_data_is_an_error_with_the_answer_of_the_api_server() -> None:
+    async with ControlPlane.auto() as plane:
+        election = LeaderElectionOptions(name="lock", namespace="missing")
+        manager = Manager(
+            ClientConfig.for_control_plane(plane), ManagerOptions(leader_election=election)
+        )
+        informer = manager.cache.informer(CONFIG_MAP, field_selector="data.x=3")
+        elector = manager.leadership.elector
+        assert elector is not None
+        async with manager:
+            while not (elector.problem and informer.request_error):  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+            with pytest.raises(TimeoutError) as caught:
+                await manager.started(timeout=0.01)
+    message = str(caught.value)
+    failed = (
+        'Lease missing/lock: create leases.coordination.k8s.io lock: namespaces "missing" not found'
+    )
+    assert failed in message
+    assert 'ConfigMap.v1 (list configmaps: "data.x" is not a known field selector: ' in message
 
 
 async def test_controller_starts_without_optional_kind_and_watches_it_once_served() -> None:

@@ -344,8 +344,12 @@ class Informer:
     @property
     def problem(self) -> str:
         """The reason why the informer is not watching its kind, for messages and health checks; empty if it is."""
-        errors = [reflector.error for reflector in self._reflectors if reflector.error]
-        return self._problem or "; ".join(errors)
+        return self._problem or self.request_error
+
+    @property
+    def request_error(self) -> str:
+        """Why its last requests failed, for messages; empty if they did not."""
+        return "; ".join(reflector.error for reflector in self._reflectors if reflector.error)
 
     @property
     def lag(self) -> float | None:

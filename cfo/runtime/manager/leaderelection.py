@@ -61,6 +61,9 @@ _log = structlog.get_logger(__name__)
 _JITTER: Final = 1.2
 """The maximum random delay of an attempt to acquire the Lease, as a multiple of ``retry_period``."""
 
+_MAX_PROBLEM: Final = 300
+"""How many characters of a failure, or of the holder's identity, are shown."""
+
 _RELEASED_SECONDS: Final = 1
 """The duration in a released Lease in seconds, because the API requires one."""
 
@@ -221,6 +224,8 @@ class LeaderElector:
         self._observed_at = 0.0
         """When this process last observed a change of the Lease, by the same clock."""
         self._reported_leader = ""
+        self._failure = ""
+        """Why the last attempt to acquire or renew the Lease failed; empty if it did not."""
         self._longest_delay = 0.0
         """The seconds that this process was late when it wanted to continue, at most, since the last renewal."""
 
@@ -233,6 +238,17 @@ class LeaderElector:
     def leader(self) -> str:
         """The identity of the last observed leader; empty if the Lease has no holder."""
         return str(self._spec.get("holderIdentity") or "")
+
+    @property
+    def problem(self) -> str:
+        """Why this process is not the leader, for messages; empty if it is, or if nothing is known."""
+        if self._leading:
+            return ""
+        if self._failure:
+            return f"Lease {self._lease_name}: {self._failure:.{_MAX_PROBLEM}}"
+        if self.leader not in ("", self.options.identity):
+            return f"Lease {self._lease_name} is held by {self.leader:.{_MAX_PROBLEM}}"
+        return ""
 
     @property
     def lease_seconds(self) -> float:
@@ -360,6 +376,7 @@ class LeaderElector:
 
     async def _try_acquire_or_renew(self, timeout: float) -> bool:
         """Try once to acquire or renew the Lease; log API, network and decoding errors and return false."""
+        self._failure = ""
         try:
             if self._leading and self._unanswered is None:
                 # The Lease is not read first, so that the renewal of an unchanged Lease is one request.
@@ -377,8 +394,10 @@ class LeaderElector:
             )
         except (APIError, TransportError) as error:
             event = "Failed to renew lease" if self._leading else "Failed to acquire lease"
-            _log.warning(event, lease=self._lease_name, error=str(error))
+            self._failure = str(error)
+            _log.warning(event, lease=self._lease_name, error=self._failure)
         except orjson.JSONDecodeError as error:
+            self._failure = str(error)
             _log.warning("Failed to decode lease", lease=self._lease_name, error=str(error))
         return False
 

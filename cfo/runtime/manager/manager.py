@@ -63,6 +63,9 @@ if TYPE_CHECKING:
     from cfo.runtime.webhook.setup import WebhookService
 
 
+_MAX_ERROR: Final = 300
+"""How many characters of an error of an informer are shown."""
+
 _MAX_NAMED: Final = 10
 """How many namespaces that are left out are named by the readiness check."""
 
@@ -624,6 +627,9 @@ class Manager:
             return "it does not run: await run(), or use 'async with manager'"
         waiting = ", ".join(self._lifecycle.not_started) or "nothing"
         state = f"not started yet: {waiting}"
+        elector = self.leadership.elector
+        if elector is not None and elector.problem:
+            state += f"; {elector.problem}"
         without_data = self._without_data
         if without_data:
             state += f"; {without_data}"
@@ -663,6 +669,8 @@ def _unsynced_text(informer: Informer) -> str:
         return f"{informer.gvk} (missing rule {informer.missing_rule})"
     if informer.is_not_served:
         return f"{informer.gvk} (not served)"
+    if informer.request_error:
+        return f"{informer.gvk} ({informer.request_error:.{_MAX_ERROR}})"
     return str(informer.gvk)
 
 

@@ -237,6 +237,7 @@ async def test_timestamps_in_lease_are_ignored() -> None:
     async with running(one):
         await one.advance(14)
         assert not one.is_leader()  # no matter how old renewTime is
+        assert one.elector.problem == "Lease ns/lock is held by other"
         await one.advance(3)
         assert one.is_leader()
 
@@ -523,8 +524,10 @@ async def test_errors_while_acquiring_are_retried() -> None:
     ]
     one = Replica(lock, "one", clock)
     async with running(one):
+        assert one.elector.problem == f"Lease ns/lock: {ServiceUnavailable(503)}"
         await one.advance(6.5)
         assert one.is_leader()
+        assert one.elector.problem == ""
 
 
 @pytest.mark.parametrize(
