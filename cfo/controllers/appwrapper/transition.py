@@ -91,9 +91,8 @@ def releases(observation: WrapperObservation, decision: WrapperDecision) -> bool
 
 
 def needs_list(observation: WrapperObservation, decision: WrapperDecision) -> bool:
-    """Return whether pods that the cache leaves out can exceed the quota, or not use it."""
-    status = decision.status
-    if not status.is_true(RESOURCES_DEPLOYED) or not status.is_true(QUOTA_RESERVED):
+    """Return whether pods that the cache leaves out can exceed the quota, not use it, or run after it was returned."""
+    if not decision.status.is_true(RESOURCES_DEPLOYED):
         return False
     return observation.is_queued and observation.knowledge is PodKnowledge.LEFT_OUT
 

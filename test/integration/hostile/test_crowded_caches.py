@@ -117,6 +117,25 @@ async def test_pods_beyond_the_quota_are_found_although_the_cache_leaves_them_ou
         assert not await environment.client.list(POD, namespace="ns")
 
 
+async def test_pods_after_the_success_are_found_although_the_cache_leaves_them_out(
+    environment: AppWrapperEnvironment,
+) -> None:
+    async with run_appwrapper_controllers(environment, clock=SteppedClock()) as manager:
+        queued = wrapper(pod("own"), deployment(0))
+        queued["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
+        await environment.create(queued)
+        await environment.wait_for_phase("Running")
+        await environment.set_pod_status("own", "Running")
+        await environment.wait_for_condition("PodsReady", "True")
+        await environment.set_pod_status("own", "Succeeded")
+        await environment.wait_for_phase("Succeeded")
+        fill_cache(manager)
+        changes = {"spec": {"replicas": 3}}
+        await environment.client.patch(DEPLOYMENT, NamespacedName("ns", "d"), changes)
+        await environment.wait_for_condition("ResourcesDeployed", "False")
+        assert not await environment.client.list(POD, namespace="ns")
+
+
 async def test_pods_of_another_owner_are_not_deleted_although_a_pod_names_it(
     environment: AppWrapperEnvironment,
 ) -> None:
