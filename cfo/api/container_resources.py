@@ -89,8 +89,10 @@ def negative_quantity_errors(quantities: Any, path: Path) -> Iterator[FieldError
     """Yield an error for each of the ``quantities`` by name that is below 0; they can have any type."""
     for name, quantity in mapping(quantities).items():
         written = str(quantity)
-        # The usual case needs no parsing.
-        if written.startswith("-") and is_quantity(written) and parse_quantity(written) < 0:
+        if not written.startswith("-"):
+            continue  # the usual case needs no parsing
+        # API servers accept longer numbers than this operator reads, so only a zero is allowed.
+        if not is_quantity(written) or parse_quantity(written) != 0:
             yield invalid(path.key(text(name, _MAX_NAME)), written, _NOT_NEGATIVE)
 
 
