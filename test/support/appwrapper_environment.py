@@ -214,10 +214,18 @@ class AppWrapperEnvironment(Environment):
         name: str = "w",
         namespace: str = "ns",
     ) -> Object:
-        """Wait until ``holds(wrapper)`` is true, and return the AppWrapper."""
+        """Wait until ``holds(wrapper)`` is true, and return the AppWrapper as it was then.
+
+        It may be true only for a moment, so what the watch reports meanwhile counts as well.
+        """
+        reported = self.snapshots.setdefault((namespace, name), [])
+        already_reported = len(reported)
 
         async def check() -> Object | None:
             obj = await self.find(APPWRAPPER, name, namespace)
+            for snapshot in reported[already_reported:]:
+                if holds(snapshot):
+                    return snapshot
             if self.clock is not None and (obj is None or not holds(obj)):
                 await self.wait_until_idle()
                 obj = await self.find(APPWRAPPER, name, namespace)
