@@ -99,7 +99,9 @@ class AppWrappers(Kind, OptionalRole):
             _log.warning(
                 "Not serving webhooks; new AppWrappers are not deployed unless another process serves them"
             )
-        own_kinds = [gvk for kind in context.kinds for gvk in kind.gvks]
+        own_kinds: list[GVK] = []
+        for kind in context.kinds:
+            own_kinds += kind.gvks
         appwrapper.setup(context.manager, configuration, own_kinds)
 
 

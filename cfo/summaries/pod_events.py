@@ -101,7 +101,11 @@ def start_failure(event: Mapping[str, Any]) -> str:
     return f"{reason}: {message}"
 
 
+def _names_missing_object(message: str) -> bool:
+    return any(part in message for part in _MISSING)
+
+
 def _most_specific(found: list[str]) -> list[str]:
-    missing = [message for message in found if any(part in message for part in _MISSING)]
+    missing = filter(_names_missing_object, found)
     distinct = list(dict.fromkeys(missing)) or found[-1:]
     return distinct[:_MAX_CAUSES]

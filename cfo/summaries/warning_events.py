@@ -70,7 +70,9 @@ def involved_object(entry: Entry) -> InvolvedObject | None:
 
 def created_objects(involved: InvolvedObject) -> list[CreatedObject]:
     """Return what an Event is about, in each form in which that is looked for."""
-    namespace, kind, name = involved.namespace, involved.kind, involved.name
+    namespace = involved.namespace
+    kind = involved.kind
+    name = involved.name
     found = [
         CreatedObject(namespace, kind, name, involved.uid),
         CreatedObject(namespace, kind, name),

@@ -122,7 +122,7 @@ def _signature(name: str, node: _Function) -> str:
     prefix = "".join(
         f"@{decorator} "
         for decorator in decorators
-        if decorator in ("classmethod", "overload", "property")
+        if decorator in ("cached_property", "classmethod", "overload", "property")
     )
     returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
     keyword = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"

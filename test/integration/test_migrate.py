@@ -386,7 +386,9 @@ async def test_plan_needs_no_more_of_the_children_than_is_read() -> None:
             assert len(keys) == 20
             supported = await observer.kuberay(["networkPolicy", "tlsOptions"])
             options = [Options(target, supported, allow_downtime=True) for target in Target]
-            objects = [obj for gvk in CHILD_KINDS for obj in await listed(env, gvk)]
+            objects: list[Object] = []
+            for gvk in CHILD_KINDS:
+                objects += await listed(env, gvk)
             for key in keys:
                 observed = await observer.cluster(key)
                 assert observed is not None

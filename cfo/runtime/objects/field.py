@@ -155,14 +155,9 @@ class FieldError:
     value: Any = OMIT
     detail: str = ""
 
-    @property
-    def body(self) -> str:
-        """The message without the path: the ``message`` of a cause."""
-        return self._body
-
     @cached_property
-    def _body(self) -> str:
-        """The same, formatted only once, because it can be long."""
+    def body(self) -> str:
+        """The message without the path: the ``message`` of a cause. Formatted once, because it can be long."""
         text = _MESSAGES.get(self.reason, self.reason)
         if self.reason not in _WITHOUT_VALUE and self.value is not OMIT:
             text = f"{text}: {go_value(self.value)}"

@@ -214,7 +214,8 @@ def _pair_problem(
 
 
 def _validity(certificate: x509.Certificate) -> str:
-    start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    start = certificate.not_valid_before_utc
+    end = certificate.not_valid_after_utc
     return f"is valid from {start:%Y-%m-%d} to {end:%Y-%m-%d}"
 
 

@@ -117,16 +117,20 @@ async def test_pods_beyond_the_quota_are_found_although_the_cache_leaves_them_ou
         assert not await environment.client.list(POD, namespace="ns")
 
 
+async def start_pod_in_queue(environment: AppWrapperEnvironment, queued: Object) -> None:
+    """Create an AppWrapper with the pod ``own`` in a queue, and wait until it runs and its pod is ready."""
+    queued["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
+    await environment.create(queued)
+    await environment.wait_for_phase("Running")
+    await environment.set_pod_status("own", "Running")
+    await environment.wait_for_condition("PodsReady", "True")
+
+
 async def test_pods_after_the_success_are_found_although_the_cache_leaves_them_out(
     environment: AppWrapperEnvironment,
 ) -> None:
     async with run_appwrapper_controllers(environment, clock=SteppedClock()) as manager:
-        queued = wrapper(pod("own"), deployment(0))
-        queued["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
-        await environment.create(queued)
-        await environment.wait_for_phase("Running")
-        await environment.set_pod_status("own", "Running")
-        await environment.wait_for_condition("PodsReady", "True")
+        await start_pod_in_queue(environment, wrapper(pod("own"), deployment(0)))
         await environment.set_pod_status("own", "Succeeded")
         await environment.wait_for_phase("Succeeded")
         fill_cache(manager)
@@ -141,12 +145,7 @@ async def test_pods_of_another_owner_are_not_deleted_although_a_pod_names_it(
 ) -> None:
     """Users can change the owner of a running pod to any object."""
     async with run_appwrapper_controllers(environment, clock=SteppedClock()) as manager:
-        queued = wrapper(pod("own"), retryLimit="0")
-        queued["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
-        await environment.create(queued)
-        await environment.wait_for_phase("Running")
-        await environment.set_pod_status("own", "Running")
-        await environment.wait_for_condition("PodsReady", "True")
+        await start_pod_in_queue(environment, wrapper(pod("own"), retryLimit="0"))
         owner = await environment.create(new_object(SERVICE, "owner", "ns", spec=PORTS))
         owners = {"ownerReferences": [owner_reference(owner, controller=True)]}
         foreign = pod("foreign")
