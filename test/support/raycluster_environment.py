@@ -453,7 +453,7 @@ async def eventually(condition: Callable[[], Any], description: str = "") -> Any
     """Call ``condition`` until it returns a true value, and return that value.
 
     An ``AssertionError`` in ``condition`` counts as a false value. Fails after :data:`TIMEOUT_SECONDS` with the
-    description and the last such error. At most a sixth of the time is spent in ``condition``, because the control
+    description and the last such error. At most a third of the time is spent in ``condition``, because the control
     plane and the controllers that it waits for usually run in this process.
     """
     last: object = None
@@ -469,8 +469,8 @@ async def eventually(condition: Callable[[], Any], description: str = "") -> Any
                     last, found = error, None
                 if found:
                     return found
-                await asyncio.sleep(max(pause, 5 * (loop.time() - started)))
-                pause = min(1.5 * pause, 0.2)
+                await asyncio.sleep(max(pause, 2 * (loop.time() - started)))
+                pause = min(1.5 * pause, 0.1)
     except TimeoutError:
         raise AssertionError(
             f"timed out after {TIMEOUT_SECONDS:g} s: {description} {last or ''}"

@@ -79,9 +79,13 @@ async def replace_setup(env: FluxEnvironment, **spec: Any) -> None:
 
 
 async def wait_for_quota(env: FluxEnvironment, name: str, namespace: str, *reasons: str) -> Object:
-    """Wait until the FluxJob has or lacks quota for one of the reasons; return it."""
+    """Wait until the FluxJob has or lacks quota for one of the reasons; return it.
+
+    A job that was admitted may have finished since: its pods can end at once.
+    """
+    expected = {*reasons, "Finished"} if "Admitted" in reasons else {*reasons}
     return await env.wait_for(
-        lambda obj: condition(obj, QUOTA_RESERVED).get("reason") in reasons,
+        lambda obj: condition(obj, QUOTA_RESERVED).get("reason") in expected,
         f"quota is {reasons}",
         name=name,
         namespace=namespace,
