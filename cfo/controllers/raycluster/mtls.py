@@ -62,6 +62,9 @@ ROTATE_ANNOTATION = "ray.openshift.ai/rotate-ca"
 
 _MAX_RECHECK_INTERVAL = timedelta(days=7)
 
+_RENEWED_AFTER = CA_LIFETIME * 2 / 3
+"""How long after the start of its validity a certificate is renewed."""
+
 _REQUESTS_DISABLED = (
     "The pods of the RayCluster request their certificates, but kuberay.ca.issuer in the operator's configuration is "
     "secret, so new pods cannot start. Recreate the RayCluster, or ask the administrator to restore the setting"
@@ -140,7 +143,8 @@ def decide_ca(
         decision.add_absent(SECRET, _key(facts))
         return decision
     due = found.renewal_due
-    if due is not None and found.now < due <= found.now + CA_LIFETIME:
+    # A certificate that is due later is not valid yet, so it is read.
+    if due is not None and found.now < due <= found.now + _RENEWED_AFTER:
         decision.retry(_wait(due, found.now))
         return decision
     was_deleted = not found.is_cached and (found.was_verified or _has_running_head(facts))
@@ -217,13 +221,17 @@ class DesiredSecret:
         except ca.InvalidCertificateAuthority as error:
             return self._replaced(str(error), error.key)
         self.note = ""
-        if self.now < authority.renewal_due:
+        # It is not valid yet if the clock was ahead when it was created.
+        is_early = self.now < authority.certificate.not_valid_before_utc
+        if self.now < authority.renewal_due and not is_early:
             self.authority = authority
             # A Secret of another version that needs no other change does not get the annotation.
             is_recorded = RENEWAL_ANNOTATION in annotations_of(existing)
             renewal_due = authority.renewal_due if is_recorded else None
             data = {ca.CERTIFICATE_FIELD: certificate, ca.PRIVATE_KEY_FIELD: key}
             return _secret(self._facts, data, renewal_due)
+        if is_early:
+            self.note = _restart_note(self._facts.cluster, "its certificate was not valid yet")
         self.authority = ca.renew(authority, now=self.now)
         renewed = self.authority.data()[ca.CERTIFICATE_FIELD]
         data = {ca.CERTIFICATE_FIELD: renewed, ca.PRIVATE_KEY_FIELD: key}

@@ -181,7 +181,15 @@ def test_ca_that_is_valid_is_not_written() -> None:
     assert decision.retry_after == 3600
 
 
-@pytest.mark.parametrize("due", [None, NOW - timedelta(seconds=1), NOW + timedelta(days=36_500)])
+@pytest.mark.parametrize(
+    "due",
+    [
+        None,
+        NOW - timedelta(seconds=1),
+        NOW + CA_LIFETIME * 2 / 3 + timedelta(hours=1),  # the clock was ahead
+        NOW + timedelta(days=36_500),
+    ],
+)
 def test_ca_that_is_unknown_or_due_is_written(due: datetime | None) -> None:
     own = with_tls()
     decision = decide(own, observed(renewal_due=due))
@@ -245,6 +253,18 @@ def test_certificate_is_renewed_with_its_key_before_it_ends(
     assert desired.note == ""
     assert desired.authority is not None
     assert desired.authority.renewal_due > now
+
+
+def test_certificate_that_is_not_valid_yet_is_renewed_with_its_key() -> None:
+    own = with_tls()
+    was_ahead = DesiredSecret(own, KubeRayConfiguration().ca, NOW + timedelta(hours=12))
+    early = was_ahead.compute(None)
+    desired = content(own)
+    renewed = desired.compute(early)
+    assert renewed["data"]["ca.key"] == early["data"]["ca.key"]
+    assert desired.authority is not None
+    assert desired.authority.certificate.not_valid_before_utc <= NOW
+    assert "its certificate was not valid yet" in desired.note
 
 
 @pytest.mark.parametrize("was_verified", [False, True], ids=["new", "deleted"])
