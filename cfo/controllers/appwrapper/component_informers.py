@@ -206,6 +206,7 @@ def _relevant_state(entry: Entry, gvk: GVK) -> tuple[Any, ...]:
         entry.meta.uid,
         entry.meta.is_deleting,
         entry.meta.controller,
+        _has_changed(entry.meta.generation),
         _result(gvk, _status_of(entry))[:2],  # that it retries matters only if a pod has failed
     )
 
@@ -244,6 +245,7 @@ def _object(
     is_owned: bool,
     deleting: bool,
     finalizers: Iterable[object],
+    generation: object,
     gvk: GVK,
     status: object,
 ) -> ComponentObject:
@@ -253,7 +255,22 @@ def _object(
         text(name, _MAX_FINALIZER) for name in finalizers if name not in _COLLECTOR_FINALIZERS
     )
     shown = tuple(islice(others, _MAX_FINALIZERS))
-    return ComponentObject(uid, is_owned, deleting, failed, completed, retries, failure, shown)
+    return ComponentObject(
+        uid,
+        is_owned,
+        deleting,
+        failed,
+        completed,
+        retries,
+        failure,
+        finalizers=shown,
+        changed=_has_changed(generation),
+    )
+
+
+def _has_changed(generation: object) -> bool:
+    """Return whether the spec of an object has changed since its creation: API servers count that from 1."""
+    return isinstance(generation, int) and generation > 1
 
 
 def _from_entry(entry: Entry, owner_uid: str, gvk: GVK) -> ComponentObject:
@@ -264,6 +281,7 @@ def _from_entry(entry: Entry, owner_uid: str, gvk: GVK) -> ComponentObject:
         is_owned=is_owned,
         deleting=entry.meta.is_deleting,
         finalizers=entry.meta.finalizers,
+        generation=entry.meta.generation,
         gvk=gvk,
         status=_status_of(entry),
     )
@@ -276,6 +294,7 @@ def _from_object(obj: Mapping[str, Any], owner_uid: str, gvk: GVK) -> ComponentO
         is_owned=is_owned,
         deleting=is_deleting(obj),
         finalizers=elements(path(obj, "metadata", "finalizers")),
+        generation=path(obj, "metadata", "generation"),
         gvk=gvk,
         status=obj.get("status"),
     )

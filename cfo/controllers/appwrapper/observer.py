@@ -283,9 +283,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         own = {uid: uid for uid in (uid_of(wrapper), *_component_uids(observation))}
         ancestors = known.by_uid() | own
         found = listed.own_pods(ancestors)
-        is_cached = self.pods.is_complete(namespace)
-        if not is_cached:
-            _remember(known, found, namespace)
+        _remember(known, found, namespace)
         relabelled: list[Entry] = []
         for uid in ancestors:
             relabelled += pods_of_controller(self.pods, namespace, uid)
@@ -313,7 +311,7 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
                 has_succeeded=uid in listed.succeeded,
                 whole=whole,
             )
-        if not is_cached:
+        if not self.pods.is_complete(namespace):
             is_unknown = observation.reads_owners_at is not None or listed.has_unknown_owners(name)
             observation = self._with_known_owners(
                 observation, is_listed=True, has_unknown_owners=is_unknown

@@ -168,14 +168,17 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
             observation, decision = await self._explained(
                 observation, decision, decision.unexplained
             )
+        unlabelled = observation.has_changed_components
         if releases(observation, decision):
-            listed = await self.namespaces.read_for(request, uid_of(wrapper), releases=True)
+            listed = await self.namespaces.read_for(
+                request, uid_of(wrapper), releases=True, unlabelled=unlabelled
+            )
             if listed is None:
                 return Result(requeue_after=self.namespaces.retry_after(request.namespace))
             observation, decision = await self._confirmed(observation, decision, listed)
         elif needs_list(observation, decision):
-            listed = await self.namespaces.read_for(request, uid_of(wrapper))
-            retry_after = self.namespaces.retry_after(request.namespace)
+            listed = await self.namespaces.read_for(request, uid_of(wrapper), unlabelled=unlabelled)
+            retry_after = self.namespaces.regular_retry_after(request.namespace)
             if listed is not None:
                 observation, decision = await self._confirmed(observation, decision, listed)
                 if _is_deleted_early(observation, decision):

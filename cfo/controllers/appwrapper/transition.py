@@ -92,9 +92,9 @@ def releases(observation: WrapperObservation, decision: WrapperDecision) -> bool
 
 def needs_list(observation: WrapperObservation, decision: WrapperDecision) -> bool:
     """Return whether pods that the cache leaves out can exceed the quota, not use it, or run after it was returned."""
-    if not decision.status.is_true(RESOURCES_DEPLOYED):
+    if not observation.is_queued or not decision.status.is_true(RESOURCES_DEPLOYED):
         return False
-    return observation.is_queued and observation.knowledge is PodKnowledge.LEFT_OUT
+    return observation.knowledge is PodKnowledge.LEFT_OUT or observation.has_changed_components
 
 
 def has_excess(observation: WrapperObservation) -> bool:

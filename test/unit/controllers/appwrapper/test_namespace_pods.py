@@ -157,14 +157,29 @@ def pods(server: Server, clock: FakeClock) -> NamespacePods:
 async def test_many_appwrappers_share_few_lists(
     pods: NamespacePods, server: Server, clock: FakeClock
 ) -> None:
-    assert await pods.read_for(wrapper(0), "u") is not None
+    assert await pods.read_for(wrapper(0), "u", releases=True) is not None
     for number in range(1, 100):
-        assert await pods.read_for(wrapper(number), "u") is None
+        assert await pods.read_for(wrapper(number), "u", releases=True) is None
     assert server.lists == 1
     assert pods.retry_after("ns") == pytest.approx(9)
     clock.advance(9)
     for number in range(1, 100):
-        assert await pods.read_for(wrapper(number), "u") is not None
+        assert await pods.read_for(wrapper(number), "u", releases=True) is not None
+    assert server.lists == 2
+
+
+async def test_appwrappers_that_release_nothing_share_one_list_in_30_seconds(
+    pods: NamespacePods, server: Server, clock: FakeClock
+) -> None:
+    assert await pods.read_for(wrapper(0), "u", unlabelled=True) is not None
+    clock.advance(9)
+    for number in range(100):
+        assert await pods.read_for(wrapper(number), "u", unlabelled=True) is None
+    assert pods.regular_retry_after("ns") == pytest.approx(21)
+    assert server.lists == 1
+    clock.advance(21)
+    for number in range(100):
+        assert await pods.read_for(wrapper(number), "u", unlabelled=True) is not None
     assert server.lists == 2
 
 
@@ -175,17 +190,17 @@ async def test_list_that_began_before_the_question_does_not_answer_it(
     answers = []
 
     async def ask() -> None:
-        answers.append(await pods.read_for(wrapper(0), "u"))
+        answers.append(await pods.read_for(wrapper(0), "u", releases=True))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask)
         await anyio.wait_all_tasks_blocked()
-        assert await pods.read_for(wrapper(1), "u") is None
+        assert await pods.read_for(wrapper(1), "u", releases=True) is None
         server.gate.set()
     assert answers[0] is not None
-    assert await pods.read_for(wrapper(1), "u") is None
+    assert await pods.read_for(wrapper(1), "u", releases=True) is None
     clock.advance(9)
-    found = await pods.read_for(wrapper(1), "u")
+    found = await pods.read_for(wrapper(1), "u", releases=True)
     assert found is not None
     assert [each.pod.name for each in found.own_pods({"job": "c"})] == ["p2"]
 
@@ -194,19 +209,19 @@ async def test_recreated_appwrapper_gets_a_later_list(
     pods: NamespacePods, server: Server, clock: FakeClock
 ) -> None:
     """Otherwise the pods that it had created meanwhile would be missing in the list that releases its quota."""
-    assert await pods.read_for(wrapper(0), "first") is not None
-    assert await pods.read_for(wrapper(1), "old") is None
+    assert await pods.read_for(wrapper(0), "first", releases=True) is not None
+    assert await pods.read_for(wrapper(1), "old", releases=True) is None
     clock.advance(9)
-    assert await pods.read_for(wrapper(2), "other") is not None
-    assert await pods.read_for(wrapper(1), "new") is None
+    assert await pods.read_for(wrapper(2), "other", releases=True) is not None
+    assert await pods.read_for(wrapper(1), "new", releases=True) is None
     clock.advance(9)
-    assert await pods.read_for(wrapper(1), "new") is not None
+    assert await pods.read_for(wrapper(1), "new", releases=True) is not None
     assert server.lists == 3
 
 
 async def test_other_namespace_does_not_wait(pods: NamespacePods) -> None:
-    assert await pods.read_for(wrapper(0), "u") is not None
-    assert await pods.read_for(wrapper(0, "other"), "u") is not None
+    assert await pods.read_for(wrapper(0), "u", releases=True) is not None
+    assert await pods.read_for(wrapper(0, "other"), "u", releases=True) is not None
 
 
 async def test_failed_list_answers_nothing(
@@ -214,11 +229,11 @@ async def test_failed_list_answers_nothing(
 ) -> None:
     server.fails = True
     with pytest.raises(ConnectionResetError, match="lost"):
-        await pods.read_for(wrapper(0), "u")
+        await pods.read_for(wrapper(0), "u", releases=True)
     server.fails = False
-    assert await pods.read_for(wrapper(0), "u") is None
+    assert await pods.read_for(wrapper(0), "u", releases=True) is None
     clock.advance(9)
-    assert await pods.read_for(wrapper(0), "u") is not None
+    assert await pods.read_for(wrapper(0), "u", releases=True) is not None
 
 
 async def test_controller_proves_from_which_component_a_pod_descends(pods: NamespacePods) -> None:
