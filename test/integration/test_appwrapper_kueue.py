@@ -94,9 +94,13 @@ async def admit_workload(environment: AppWrapperEnvironment) -> Object:
 
 async def evict_workload(environment: AppWrapperEnvironment) -> None:
     """Evict the Workload as Kueue's scheduler does on preemption."""
+    await add_condition(environment, "Evicted", "Preempted to accommodate a workload")
+
+
+async def add_condition(environment: AppWrapperEnvironment, kind: str, message: str) -> None:
+    """Add a condition to the status of the Workload, as Kueue or an administrator does."""
     workload = await get_workload(environment)
-    evicted = workload_condition("Evicted", message="Preempted to accommodate a workload")
-    conditions = [*workload["status"]["conditions"], evicted]
+    conditions = [*workload["status"]["conditions"], workload_condition(kind, message=message)]
     await environment.patch(workload, {"status": {"conditions": conditions}}, subresource="status")
 
 
@@ -211,6 +215,20 @@ async def test_deactivated_workload_suspends_its_appwrapper(
         await environment.patch(await get_workload(environment), {"spec": {"active": False}})
         await environment.wait_for_phase("Suspended")
         await wait_for_workload_condition(environment, "QuotaReserved", "False")
+
+
+async def test_workload_that_another_one_has_finished_suspends_its_appwrapper(
+    environment: AppWrapperEnvironment,
+) -> None:
+    """Kueue gives the quota of a finished Workload to others."""
+    async with run_appwrapper_controllers(environment, configuration(kueueIntegration=True)):
+        await environment.create(queued(pod()))
+        await admit_workload(environment)
+        await environment.wait_for_phase("Running")
+        await add_condition(environment, "Finished", "Finished by an administrator")
+        await environment.wait_for_phase("Suspended")
+        assert await environment.object_names(POD) == []
+        assert ("Normal", "Stopped", "The workload is finished") in await environment.events()
 
 
 async def test_appwrapper_without_queue_runs_immediately(

@@ -377,13 +377,18 @@ def is_admitted(workload: Mapping[str, Any]) -> bool:
 
 
 def eviction(workload: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return reason and message if the Workload is evicted, deactivated or being deleted, otherwise ``None``."""
+    """Return reason and message if the Workload is evicted, deactivated, finished or being deleted, otherwise ``None``.
+
+    One that is finished before its AppWrapper has no quota any more, whoever has finished it.
+    """
     conditions = (workload.get("status") or {}).get("conditions")
     if is_true(conditions, "Evicted"):
         condition = find_condition(conditions, "Evicted") or {}
         return condition.get("reason") or "Evicted", condition.get("message") or ""
     if not (workload.get("spec") or {}).get("active", True):
         return "Deactivated", "The workload is deactivated"
+    if is_finished(workload):
+        return "Finished", "The workload is finished"
     if is_deleting(workload):
         return "Deleted", "The workload is being deleted"
     return None
