@@ -60,6 +60,13 @@ _HANDSHAKE_TIMEOUT: Final = 10
 _FIRST_REQUEST_TIMEOUT: Final = 30.0
 _SHUTDOWN_TIMEOUT: Final = 5.0
 _BACKLOG: Final = 128
+
+_ACCEPTS_IN_TURN: Final = 8
+"""How many connections are accepted in one turn of the event loop.
+
+If a client opens hundreds at once, the others wait for as many turns, which are long while reviews are served.
+"""
+
 _ACCEPT_RETRY: Final = 1.0
 """Seconds to wait if the process has no file descriptor left; asyncio's servers wait as long."""
 
@@ -194,6 +201,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         try:
             async with anyio.create_task_group() as tasks:
+                accepted_in_turn = 0
                 while True:
                     try:
                         accepted, peer = await loop.sock_accept(self._socket)
@@ -210,8 +218,11 @@ class Listener:
                         accepted.close()
                     else:
                         tasks.start_soon(self._open, accepted, connection)
-                    # Let other tasks run: sock_accept does not wait while clients are in the backlog.
-                    await anyio.lowlevel.checkpoint()
+                    accepted_in_turn += 1
+                    if accepted_in_turn == _ACCEPTS_IN_TURN:
+                        # Let other tasks run: sock_accept does not wait while clients are in the backlog.
+                        await anyio.lowlevel.checkpoint()
+                        accepted_in_turn = 0
         finally:
             self._socket.close()
 

@@ -8,7 +8,7 @@ import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +183,29 @@ async def test_failed_accept_is_retried(monkeypatch: pytest.MonkeyPatch) -> None
         async with running() as server:
             assert await get(await server.connect()) == b"200ok"
     assert logs[0]["event"] == "Failed to accept connection, will retry"
+
+
+async def test_clients_that_wait_are_accepted_in_few_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each client waits for those before it, and a turn is long while reviews are served."""
+    server = Server()
+    clients = 4 * listener_module._ACCEPTS_IN_TURN
+    turns = 0
+    accepted_in: list[int] = []
+
+    def admit(*_: object) -> None:
+        accepted_in.append(turns)
+
+    monkeypatch.setattr(server.listener, "_admit", admit)
+    with ExitStack() as connections:
+        for _ in range(clients):
+            connections.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+        task = asyncio.create_task(server.listener.run())
+        while len(accepted_in) < clients:
+            turns += 1
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+    assert accepted_in[-1] - accepted_in[0] == 3
 
 
 async def test_other_tasks_get_their_turn_between_pipelined_requests() -> None:
