@@ -376,5 +376,6 @@ async def test_large_response_must_be_read_in_time(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(large_responses, "SEND_TIMEOUT", 0.05)
     async with running() as server:
         reader, _ = await request_large(server)
+        await eventually(lambda: server.large[0].body is None)
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
             await reader.readexactly(len(LARGE))
