@@ -379,7 +379,7 @@ def is_admitted(workload: Mapping[str, Any]) -> bool:
 def eviction(workload: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return reason and message if the Workload is evicted, deactivated, finished or being deleted, otherwise ``None``.
 
-    One that is finished before its AppWrapper has no quota any more, whoever has finished it.
+    One that is finished before its AppWrapper has no quota any more.
     """
     conditions = (workload.get("status") or {}).get("conditions")
     if is_true(conditions, "Evicted"):
