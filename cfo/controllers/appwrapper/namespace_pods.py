@@ -325,15 +325,25 @@ class NamespacePods:
         """Return the owners of ``pods`` by the controller, as far as they may be read for this list.
 
         Those of the oldest pods are read first: users cannot hide an own pod with others that they create later. What
-        remains of the limit is for owners that have ended with other objects, because their owners can change.
+        remains of the limit is for owners that have ended with other objects, because their owners can change. Without
+        Workloads that wait, only pods with the label need that: all others of the namespace would be read forever.
         """
         controllers: dict[Owner, None] = {}
+        changeable: set[Owner] = set()
         for pod in sorted(pods, key=lambda pod: pod.creation_timestamp):
-            if pod.controller is not None:
-                controllers[Owner.of(pod.controller)] = None
+            if pod.controller is None:
+                continue
+            owner = Owner.of(pod.controller)
+            controllers[owner] = None
+            if state.workloads or pod.wrapper_label:
+                changeable.add(owner)
         known = {owner: state.lineages[owner] for owner in controllers if owner in state.lineages}
         unknown = [owner for owner in controllers if owner not in known]
-        others = [owner for owner, lineage in known.items() if lineage.end is LineageEnd.OTHER]
+        others = [
+            owner
+            for owner, lineage in known.items()
+            if lineage.end is LineageEnd.OTHER and owner in changeable
+        ]
         others.sort(key=lambda owner: known[owner].read_in)
         for controller in [*unknown, *others][:MAX_OWNERS]:
             lineage = await self._lineage_of(controller, namespace, state.begun)

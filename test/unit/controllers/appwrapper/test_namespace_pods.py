@@ -183,6 +183,22 @@ async def test_appwrappers_that_release_nothing_share_one_list_in_30_seconds(
     assert server.lists == 2
 
 
+async def test_owners_of_pods_without_the_label_are_read_once_if_a_question_needs_them(
+    pods: NamespacePods, server: Server, clock: FakeClock
+) -> None:
+    server.add_pod("a", "own-job", label="")
+    server.add_pod("b", "other", label="")
+    server.objects["other"] = {"metadata": {"uid": "other"}}
+    assert await pods.read_for(CROWDED, "u") is not None
+    assert server.reads == []
+    for _ in range(3):
+        clock.advance(30)
+        found = await pods.read_for(CROWDED, "u", unlabelled=True)
+        assert found is not None
+        assert [each.pod.name for each in found.own_pods({"u": "u"})] == ["a"]
+    assert server.reads == ["own-job", "w", "other"]
+
+
 async def test_list_that_began_before_the_question_does_not_answer_it(
     pods: NamespacePods, server: Server, clock: FakeClock
 ) -> None:
