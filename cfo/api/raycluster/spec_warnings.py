@@ -20,7 +20,7 @@ import msgspec
 
 from cfo.api.container_resources import fractional_byte_warnings, resource_errors
 from cfo.api.pod_numbers import pod_number_warnings
-from cfo.api.raycluster.ports import PROXY_PORT_NAME, unserved_ports
+from cfo.api.raycluster.ports import PROXY_PORT_NAME, ports_of, unserved_ports
 from cfo.api.reading import elements, mapping, path, text
 from cfo.runtime import Object
 from cfo.runtime.objects import is_dns_label, is_label_value
@@ -50,6 +50,8 @@ def spec_warnings(cluster: Object, old: Object | None = None) -> list[str]:
 
 def _all_warnings(cluster: Object) -> Iterator[str]:
     yield from warnings_without_requests(cluster)
+    for reason in ports_of(cluster).refused:
+        yield f"spec.headGroupSpec: {reason}. The operator's NetworkPolicies do not open the port"
     for where, spec in _pod_specs(cluster):
         yield from request_warnings(spec, where)
 

@@ -580,7 +580,7 @@ def _waiting(child: Child, current: Object) -> ChildResult:
 
 def _outcome_of(error: APIError) -> Outcome:
     """Return what a failed request means for its child."""
-    if any(cause.get("reason") == "NamespaceTerminating" for cause in error.causes):
+    if error.is_from_terminating_namespace:
         return Outcome.TERMINATING
     if is_schema_mismatch(error):
         return Outcome.REFUSED

@@ -64,6 +64,11 @@ class APIError(Exception):
         """``status.details.causes``: for an invalid object, one entry for each field."""
         return self.details.get("causes") or []
 
+    @property
+    def is_from_terminating_namespace(self) -> bool:
+        """Whether nothing can be created because the namespace is being deleted."""
+        return any(cause.get("reason") == "NamespaceTerminating" for cause in self.causes)
+
     def __str__(self) -> str:
         where = f"{_request_text(self.verb, self.resource)}: " if self.verb else ""
         return f"{where}{self.message}"

@@ -289,6 +289,9 @@ class EventBroadcaster:
             try:
                 await self._write(key, series)
             except Exception as error:  # noqa: BLE001 - events are best effort
+                if isinstance(error, APIError) and error.is_from_terminating_namespace:
+                    self._drop(key, "the namespace is being deleted")
+                    return
                 delay = next(delays, None)
                 if delay is None or not _is_transient(error) or self._stopping.is_set():
                     self.dropped += 1

@@ -285,6 +285,19 @@ async def test_forbidden_event_is_dropped_and_logged() -> None:
     assert "events is forbidden" in line["error"]
 
 
+async def test_event_of_a_namespace_that_is_being_deleted_is_dropped_without_a_warning() -> None:
+    with capture_logs() as lines:
+        async with running() as harness:
+            causes = [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]
+            refused = Forbidden(403, {"message": "forbidden", "details": {"causes": causes}})
+            harness.client.errors = [refused, refused]
+            harness.warn("first")
+            await run_until_idle()
+            assert harness.client.created == []
+            assert harness.broadcaster.dropped == 1
+    assert [line for line in lines if line["log_level"] == "warning"] == []
+
+
 async def test_many_similar_messages_are_combined_into_one_series() -> None:
     async with running() as harness:
         for number in range(40):

@@ -104,7 +104,10 @@ def ray(**ports: int) -> dict[str, Any]:
         (head({"dashboard-port": "9000"}, ray(dashboard=9000)), ""),
         (head({"dashboard-port": "8265"}, ray()), ""),
         (head({}, ray(dashboard=9000)), ""),
-        (head({"dashboard-port": "6379"}, ray()), ""),  # refused, which an Event says
+        (
+            head({"dashboard-port": "6379"}, ray()),
+            "listens there (start parameter port). The operator's NetworkPolicies do not open the port",
+        ),
         (head({"dashboard-port": "9000"}, ray(), {"name": "oauth-proxy"}), ""),
         (head({"dashboard-port": "9000"}, ray()), "dashboard-port: Ray listens on 9000, but"),
         (head({"dashboard-port": "9000"}, ray(dashboard=8265)), "has no port dashboard with this"),
@@ -114,7 +117,7 @@ def ray(**ports: int) -> dict[str, Any]:
         ),
     ],
 )
-def test_port_that_the_service_of_the_head_lacks_causes_a_warning(
+def test_port_that_service_or_policies_of_the_head_lack_causes_a_warning(
     cluster: dict[str, Any], expected: str
 ) -> None:
     found = spec_warnings(cluster)
