@@ -206,7 +206,7 @@ def _relevant_state(entry: Entry, gvk: GVK) -> tuple[Any, ...]:
         entry.meta.uid,
         entry.meta.is_deleting,
         entry.meta.controller,
-        _has_changed(entry.meta.generation),
+        _has_changed(gvk, entry.meta.generation),
         _result(gvk, _status_of(entry))[:2],  # that it retries matters only if a pod has failed
     )
 
@@ -264,13 +264,16 @@ def _object(
         retries,
         failure,
         finalizers=shown,
-        changed=_has_changed(generation),
+        changed=_has_changed(gvk, generation),
     )
 
 
-def _has_changed(generation: object) -> bool:
-    """Return whether the spec of an object has changed since its creation: API servers count that from 1."""
-    return isinstance(generation, int) and generation > 1
+def _has_changed(gvk: GVK, generation: object) -> bool:
+    """Return whether the spec of an object has changed since its creation: API servers count that from 1.
+
+    That of a pod changes when its scheduling gates are removed, and when its deletion begins, and it creates no pods.
+    """
+    return gvk != POD and isinstance(generation, int) and generation > 1
 
 
 def _from_entry(entry: Entry, owner_uid: str, gvk: GVK) -> ComponentObject:
