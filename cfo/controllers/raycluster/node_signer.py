@@ -20,6 +20,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -260,14 +261,15 @@ class NodeSigner:
         content = parse_request(csr["spec"])
         names = node_names(pod, cluster, await self._domain.read(self._client))
         check_names(content, names)
-        cluster_ca = await self._cas.load(cluster)
+        now = self._clock.now()
+        cluster_ca = await self._cas.load(cluster, now=now)
         certificate = ca.issue_pem(
             cluster_ca,
             content.public_key,
             addresses=names.addresses,
             hosts=names.hosts,
             lifetime=self._lifetime,
-            now=self._clock.now(),
+            now=now,
         )
         if find_condition(_conditions(csr), "Approved") is None:
             message = "The pod is a node of its RayCluster, and may have all requested names."
@@ -405,8 +407,20 @@ class SigningCAs:
         self._loaded: OrderedDict[tuple[str, str], ca.ClusterCA] = OrderedDict()
         """By uid and resourceVersion of the Secret."""
 
-    async def load(self, cluster: Object) -> ca.ClusterCA:
-        """Return the CA of ``cluster``. Raises :class:`Refusal`, and the errors of :meth:`Client.get`."""
+    async def load(self, cluster: Object, *, now: datetime) -> ca.ClusterCA:
+        """Return the CA of ``cluster``, which is valid at ``now`` unless it has expired.
+
+        Raises :class:`Refusal`, and the errors of :meth:`Client.get`.
+        """
+        cluster_ca = await self._load(cluster)
+        begin = cluster_ca.certificate.not_valid_before_utc
+        if now < begin:
+            # It was created while the clock was ahead, and will be renewed.
+            message = f"The CA of the RayCluster is not valid before {rfc3339(begin)}."
+            raise Refusal("CertificateAuthorityNotValidYet", message, may_change=True)
+        return cluster_ca
+
+    async def _load(self, cluster: Object) -> ca.ClusterCA:
         key = NamespacedName(namespace_of(cluster), names_of(cluster).ca_secret)
         missing = Refusal(
             "NoCertificateAuthority",
