@@ -98,7 +98,7 @@ def command(
     context: str | None,
     timeout: float,
 ) -> None:
-    """Show RayClusters, AppWrappers, FluxSetups, FluxJobs, MiniClusters and InferenceStacks.
+    """Show RayClusters, RayJobs, AppWrappers, FluxSetups, FluxJobs, MiniClusters and InferenceStacks.
 
     For each object: its state, what is wrong, and what to do about it. Changes nothing, and needs no more than your own
     permissions: what you are not allowed to read, or what is not installed, is left out.

@@ -30,5 +30,5 @@ class Dashboard(OptionalRole):
     def setup(self, context: Context) -> None:
         from cfo.dashboard import in_cluster
 
-        views = [view for kind in context.kinds for view in kind.views()]
+        views = [view for kind in context.kinds for view in kind.views() if view.is_in_operator]
         in_cluster.setup(context.manager, views)

@@ -45,9 +45,9 @@ class RayClusters(Kind):
         return configuration.kuberay.enabled
 
     def views(self) -> tuple[KindView, ...]:
-        from cfo.summaries.raycluster import VIEWS
+        from cfo.summaries import raycluster, rayjob
 
-        return VIEWS
+        return (*raycluster.VIEWS, *rayjob.VIEWS)
 
     def base_rules(self, namespace: str) -> Sequence[Rule]:
         from cfo.controllers.raycluster import RULES

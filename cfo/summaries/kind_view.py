@@ -196,7 +196,8 @@ class KindView:
     fields for it in its ``row``: ``quotas`` of a queue (title, used, limit, and both as they are shown), ``queue``
     (namespace/name) and ``position`` (0: unknown) of an object that waits in one, ``certificate`` and ``expires``
     (milliseconds since 1970). ``past_phases`` returns the phases of an object until now, if the page shows them over
-    time.
+    time. ``is_in_operator``: whether the page of an operator has the kind, and not only what people run with their own
+    permissions.
     """
 
     gvk: GVK
@@ -212,6 +213,7 @@ class KindView:
     prerequisite: str = ""
     section: Section | None = None
     past_phases: Callable[[Summary], Sequence[PhaseChange]] | None = None
+    is_in_operator: bool = True
 
 
 def labelled_queue(obj: Object, related: Related) -> str:

@@ -11,7 +11,6 @@ from pathlib import Path
 import anyio
 import yaml
 
-from cfo.api.appwrapper.kinds import RAY_JOB
 from cfo.api.inferencestack.kinds import PERSISTENT_VOLUME_CLAIM
 from cfo.console.demo.run import CONFIGURATION, control_plane
 from cfo.features import all_views
@@ -87,8 +86,8 @@ async def test_jobs_of_users_end_without_annotations(tmp_path: Path) -> None:
 
 
 def complete_manifests(page: Path) -> Iterator[Object]:
-    """Yield the objects of our kinds, and RayJobs, in the examples on a page."""
-    kinds = {RAY_JOB, *(view.gvk for view in all_views())}
+    """Yield the objects of the kinds that people see in the examples on a page."""
+    kinds = {view.gvk for view in all_views()}
     for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
         for document in yaml.safe_load_all(block):
             if isinstance(document, dict) and gvk_of(document) in kinds:

@@ -184,7 +184,9 @@ async def test_status_shows_what_the_user_is_allowed_to_read(
         assert line.startswith("forbidden in namespace ns: list and watch of appwrappers.workload")
         assert ", pods;" in line
         assert "secrets" not in line  # no one should have this permission only for a status
-        assert "not installed: FluxSetup, FluxJob, MiniCluster, InferenceStack" in own.stderr
+        assert (
+            "not installed: RayJob, FluxSetup, FluxJob, MiniCluster, InferenceStack" in own.stderr
+        )
 
         async def print_nothing(overview: Overview, *, name: str) -> None:
             """End instead of following changes."""

@@ -203,7 +203,14 @@ async def test_stream_that_is_too_far_behind_is_dropped() -> None:
 
 def test_sections_are_those_of_the_shown_kinds_in_their_order() -> None:
     found = [section.id for section in PageState(VIEWS).snapshot()["sections"]]
-    assert found == ["rayclusters", "queues", "miniclusters", "appwrappers", "inferencestacks"]
+    assert found == [
+        "rayclusters",
+        "rayjobs",
+        "queues",
+        "miniclusters",
+        "appwrappers",
+        "inferencestacks",
+    ]
     shown = {gvk: view for gvk, view in VIEWS.items() if gvk in (APPWRAPPER, FLUX_SETUP)}
     assert [section.id for section in PageState(shown).snapshot()["sections"]] == [
         "queues",
