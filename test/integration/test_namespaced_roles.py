@@ -279,7 +279,7 @@ async def test_doctor_names_role_bindings_that_are_not_needed_any_more(tmp_path:
         assert found[1]["message"].endswith("watchNamespaces no longer contains their namespace a")
         bindings = await environment.client.list(ROLE_BINDING, namespace="a")
         names = sorted(map(name_of, bindings))
-        assert found[1]["remedy"] == f"kubectl -n a delete rolebindings {' '.join(names)}"
+        assert found[1]["remedy"] == f"kubectl -n a delete rolebindings -- {' '.join(names)}"
 
 
 async def wait_for_policies(environment: Environment, namespace: str) -> None:

@@ -720,7 +720,8 @@ def check_unused_bindings(account: str, unused: Collection[NamespacedName]) -> I
     yield warn(
         f"{account} has RoleBindings that it does not need, because watchNamespaces no longer contains their "
         f"{_namespaces_text(namespaces)}",
-        f"kubectl -n {first} delete rolebindings {shlex.join(names)}{others}",
+        # The name of a RoleBinding can be that of an option, such as --all.
+        f"kubectl -n {first} delete rolebindings -- {shlex.join(names)}{others}",
     )
 
 

@@ -29,6 +29,7 @@ from cfo.runtime import (
     namespace_of,
     set_finalizer,
 )
+from cfo.runtime.process import UnreadableObject
 from cfo.summaries.kind_view import summarize
 
 _POLL_INTERVAL = 0.5  # seconds
@@ -95,7 +96,10 @@ class Removal:
         """Return what the deletion of an object waits for, as far as it is known; empty if it was deleted."""
         for view in all_views():
             if view.gvk == gvk:
-                obj = await self._client.get(gvk, key, live=True)
+                try:
+                    obj = await self._client.get(gvk, key, live=True)
+                except UnreadableObject:
+                    break
                 return summarize(view, obj).pending if obj is not None else ""
         return "still exists"
 
@@ -103,12 +107,16 @@ class Removal:
         """Remove our finalizer from an object."""
 
         async def remove(obj: Object) -> bool:
-            return await set_finalizer(self._client, obj, finalizer, present=False) is not None
+            try:
+                return await set_finalizer(self._client, obj, finalizer, present=False) is not None
+            except UnreadableObject:
+                return True  # it was stored; only the response is nested too deeply
 
         is_removed = await self._remove_part(
             gvk,
             key,
             f"finalizer {finalizer}",
+            read=self._client.get_metadata,
             is_present=lambda obj: has_finalizer(obj, finalizer),
             remove=remove,
         )
@@ -137,6 +145,7 @@ class Removal:
                 gvk,
                 key,
                 part,
+                read=partial(self._client.get, live=True),
                 is_present=lambda obj: without_conditions(obj, types) is not obj,
                 remove=remove,
             )
@@ -154,16 +163,23 @@ class Removal:
         key: NamespacedName,
         part: str,
         *,
+        read: Callable[[GVK, NamespacedName], Awaitable[Object | None]],
         is_present: Callable[[Object], bool],
         remove: Callable[[Object], Awaitable[bool]],
     ) -> bool:
         """Remove ``part`` of an object, and return whether it was removed (in a dry run: would be).
 
         If another client has changed the object concurrently, this is tried again; after :data:`_MAX_CONFLICTS`
-        attempts, it is reported. ``remove`` returns whether the object still existed.
+        attempts, it is reported. ``remove`` returns whether the object still existed. One that is nested too deeply for
+        ``read`` is reported, too: users can create such, and the others have to be changed nevertheless.
         """
         for _ in range(_MAX_CONFLICTS):
-            obj = await self._client.get(gvk, key, live=True)
+            try:
+                obj = await read(gvk, key)
+            except UnreadableObject as error:
+                self._problems += 1
+                self._report(f"not removed: {part} of {gvk.kind} {key}: {error}")
+                return False
             if obj is None or not is_present(obj):
                 return False
             self.has_found = True
@@ -207,7 +223,7 @@ class Removal:
             f"no operator removes the finalizer {finalizer} of {named(gvk, keys)} any more: let "
             "another operator reconcile them (watchNamespaces and labelSelector in its ConfigMap), or remove it from "
             "each; the path has its position among the finalizers of the object: kubectl "
-            f"--namespace {key.namespace} patch {gvk.kind.lower()}.{gvk.group} {key.name} --type=json "
+            f"--namespace {key.namespace} patch {gvk.kind.lower()}.{gvk.group} {shlex.quote(key.name)} --type=json "
             f"-p {shlex.quote(json.dumps(patch))}"
         )
 

@@ -14,6 +14,7 @@ from cfo.console.uninstall.removal import Removal, UninstallIncomplete
 from cfo.console.uninstall.stored_objects import deleted_namespaces
 from cfo.runtime import GVK, Client, Conflict, Forbidden, NamespacedName, Object
 from cfo.runtime.objects import LEASE
+from cfo.runtime.process import UnreadableObject
 
 FINALIZER = "ray.openshift.ai/oauth-finalizer"
 
@@ -24,7 +25,7 @@ class ContestedClient:
     def __init__(self) -> None:
         self.writes = 0
 
-    async def get(self, *_: Any, **__: Any) -> Object:
+    async def get_metadata(self, *_: Any) -> Object:
         return {
             "apiVersion": RAY_CLUSTER.api_version,
             "kind": RAY_CLUSTER.kind,
@@ -44,6 +45,31 @@ async def test_removal_of_a_contested_finalizer_ends() -> None:
     assert client.writes == 20
     assert reports == [
         f"not removed: finalizer {FINALIZER} of RayCluster ns/rc: changed by other clients 20 times"
+    ]
+
+
+class NestedClient(ContestedClient):
+    """A client of a cluster with an object that is nested too deeply to be decoded, as users can create it."""
+
+    async def get(self, *_: Any, **__: Any) -> Object:
+        raise UnreadableObject("too many levels")
+
+    async def patch(self, *_: Any, **__: Any) -> Object:
+        self.writes += 1
+        raise UnreadableObject("too many levels")  # the response has the object as it was stored
+
+
+async def test_object_that_is_nested_too_deeply_stops_nothing() -> None:
+    client = NestedClient()
+    reports: list[str] = []
+    removal = Removal(cast("Client", client), reports.append, dry_run=False)
+    key = NamespacedName("ns", "rc")
+    await removal.remove_finalizer(RAY_CLUSTER, key, FINALIZER)
+    await removal.remove_conditions(RAY_CLUSTER, [key], ["Ready"])
+    assert client.writes == 1
+    assert reports == [
+        f"removed finalizer {FINALIZER} from RayCluster ns/rc",
+        "not removed: the operator's conditions of RayCluster ns/rc: too many levels",
     ]
 
 

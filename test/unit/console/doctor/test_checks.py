@@ -993,8 +993,9 @@ def test_clocks_agree(skew: float | None, expected: str) -> None:
 
 
 def test_names_of_unneeded_role_bindings_are_quoted() -> None:
-    unused = [NamespacedName("b", "y"), NamespacedName("a", "x; rm")]
+    unused = [NamespacedName("b", "y"), NamespacedName("a", "x; rm"), NamespacedName("a", "--all")]
     (finding,) = checks.check_unused_bindings("account", unused)
     assert finding.message.endswith("no longer contains their namespaces a, b")
-    assert finding.remedy == "kubectl -n a delete rolebindings 'x; rm', and the same in namespace b"
+    command = "kubectl -n a delete rolebindings -- --all 'x; rm'"
+    assert finding.remedy == f"{command}, and the same in namespace b"
     assert list(checks.check_unused_bindings("account", [])) == []
