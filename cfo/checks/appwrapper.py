@@ -8,7 +8,7 @@ from cfo.checks.components import (
     InstalledCRD,
     read_custom_resource,
     read_deployments,
-    version_finding,
+    version_findings,
 )
 from cfo.checks.findings import Finding, Subject, fail, not_needed, warn
 from cfo.config.model import OperatorConfiguration
@@ -52,5 +52,4 @@ def check_kueue(
         yield warn(
             "the CRDs exist, but no Deployment of Kueue was found", f"install Kueue {tested}"
         )
-    for key, image in operators:
-        yield version_finding(f"Deployment {key}", image, tested)
+    yield from version_findings(operators, tested)

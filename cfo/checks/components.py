@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +14,9 @@ from cfo.runtime.objects import CUSTOM_RESOURCE_DEFINITION
 
 _MAX_IMAGE: Final = 1_000
 """Characters of an image: a registry, a name, a tag and a digest."""
+
+_MAX_SHOWN: Final = 5
+"""How many Deployments of a component have a finding of their own."""
 
 _VERSION: Final = re.compile(r"v?(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
 
@@ -43,9 +46,9 @@ async def read_custom_resource(client: Client, name: str) -> InstalledCRD:
 async def read_deployments(
     client: Client, names: Iterable[str], deployment: str
 ) -> list[tuple[NamespacedName, str]]:
-    """Return :func:`find_deployments` with the image of their first container."""
+    """Return :func:`find_deployments` with the image of their first container, without those of 0 replicas."""
     found = await find_deployments(client, names, deployment)
-    return [(each.key, each.image) for each in found]
+    return [(each.key, each.image) for each in found if each.wanted]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -83,6 +86,20 @@ def _found(deployment: Object) -> FoundDeployment | None:
         wanted=int(deployment["spec"].get("replicas", 1)),
         ready=int((deployment.get("status") or {}).get("readyReplicas") or 0),
     )
+
+
+def version_findings(
+    operators: Sequence[tuple[NamespacedName, str]], tested: str
+) -> Iterator[Finding]:
+    """Yield whether the first of ``operators``, Deployments with their images, have the ``tested`` version."""
+    for key, image in operators[:_MAX_SHOWN]:
+        yield version_finding(f"Deployment {key}", image, tested)
+    left_out = len(operators) - _MAX_SHOWN
+    if left_out > 0:
+        yield warn(
+            f"not shown: {left_out} more Deployments with the name or label of the component",
+            "users can create these: keep those that an administrator has installed",
+        )
 
 
 def version_finding(where: str, image: str, tested: str) -> Finding:

@@ -24,7 +24,7 @@ from cfo.checks.components import (
     InstalledCRD,
     read_custom_resource,
     read_deployments,
-    version_finding,
+    version_findings,
 )
 from cfo.checks.findings import (
     APPLY,
@@ -256,8 +256,7 @@ def check_kuberay(
         return
     if not operators:
         yield warn("the CRD exists, but no Deployment of the KubeRay operator was found", install)
-    for key, image in operators:
-        yield version_finding(f"Deployment {key}", image, tested)
+    yield from version_findings(operators, tested)
     admitted = configuration.kuberay.operator_namespaces
     namespaces = sorted({key.namespace for key, _ in operators})
     if admitted and namespaces and not set(admitted).intersection(namespaces):

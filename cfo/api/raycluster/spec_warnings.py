@@ -50,8 +50,9 @@ def spec_warnings(cluster: Object, old: Object | None = None) -> list[str]:
 
 def _all_warnings(cluster: Object) -> Iterator[str]:
     yield from warnings_without_requests(cluster)
-    for reason in ports_of(cluster).refused:
-        yield f"spec.headGroupSpec: {reason}. The operator's NetworkPolicies do not open the port"
+    refused = "; ".join(ports_of(cluster).refused)
+    if refused:
+        yield f"spec.headGroupSpec: {refused}. The operator's NetworkPolicies open no such port"
     for where, spec in _pod_specs(cluster):
         yield from request_warnings(spec, where)
 

@@ -12,6 +12,7 @@ import anyio
 
 from cfo.api.raycluster.names import ROUTE
 from cfo.checks.findings import (
+    APPLY,
     GO_OPERATOR,
     MIGRATION,
     RESTART_OUTSIDE,
@@ -307,6 +308,9 @@ async def examine(
         roles = await enabled_roles(client, installation.configuration)
         needed.update(role.name for role in roles)
         options = await read_options(client, installation)
+    if installation.deployment is not None and not options.is_bound:
+        findings = with_remedy(findings, f"if an administrator installed it there: {APPLY}")
+        return with_options(findings, options.words(namespace, needed), options.unread)
     missing = needed - options.components
     release = helm_release(installation.deployment)
     if owner is not None:

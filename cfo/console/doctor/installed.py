@@ -13,6 +13,7 @@ import msgspec
 
 from cfo.config.model import OperatorConfiguration
 from cfo.console.doctor.facts import Installation, certificate_secret, image_of
+from cfo.console.operator_namespaces import bound_namespaces
 from cfo.features import OPTIONAL_ROLES
 from cfo.manifests import host_policy
 from cfo.manifests.additional import own_name
@@ -31,6 +32,7 @@ from cfo.runtime import (
     UnknownKind,
     gvk_of,
     key_of,
+    labels_of,
     name_of,
 )
 from cfo.runtime.objects import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
@@ -39,8 +41,13 @@ SERVICE_MONITOR: Final = GVK("monitoring.coreos.com", "v1", "ServiceMonitor")
 
 
 class InstalledOptions(msgspec.Struct):
-    """The options of an installation; ``unread`` are the components of which they are unknown."""
+    """The options of an installation; ``unread`` are the components of which they are unknown.
 
+    ``is_bound``: whether a ClusterRoleBinding is for the operator in its namespace. Otherwise, any user of that
+    namespace can have created what was found there, so nothing else is read.
+    """
+
+    is_bound: bool = False
     image: str = ""
     components: set[str] = msgspec.field(default_factory=set)
     api_servers: list[str] = msgspec.field(default_factory=list)
@@ -68,11 +75,13 @@ async def read_options(client: Client, installation: Installation) -> InstalledO
     """Read the options from the Deployment and from the objects of the components."""
     namespace = installation.namespace
     options = InstalledOptions()
+    await _read_roles(client, installation, options)
+    if not options.is_bound:
+        return options
     if installation.deployment is not None:
         options.image = image_of(installation.deployment["spec"]["template"])
         if certificate_secret(installation) == CERTIFICATE:
             options.components.add("certmanager")
-    await _read_roles(client, installation, options)
     policy_key = NamespacedName(namespace, DEPLOYMENT)
     policy = await _read(client, options, "network-policy", NETWORK_POLICY, policy_key)
     if policy is not None:
@@ -97,15 +106,17 @@ async def _read_roles(
     namespace = installation.namespace
     label, value = next(iter(LABELS.items()))
     try:
-        bindings = await client.list(
-            CLUSTER_ROLE_BINDING, label_selector=f"{label}={value}", live=True
-        )
+        bindings = await client.list(CLUSTER_ROLE_BINDING, live=True)
     except Forbidden:
         options.unread.append("the components with roles")
         return
+    options.is_bound = namespace in bound_namespaces(bindings)
     own: set[str] = set()
     for binding in bindings:
-        if any(each.get("namespace") == namespace for each in binding.get("subjects") or ()):
+        is_for_namespace = any(
+            each.get("namespace") == namespace for each in binding.get("subjects") or ()
+        )
+        if is_for_namespace and labels_of(binding).get(label) == value:
             own.add(name_of(binding))
     for role in OPTIONAL_ROLES:
         name = optional_binding(role)

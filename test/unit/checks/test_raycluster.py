@@ -109,6 +109,17 @@ def test_kuberay_is_installed_in_a_tested_version(
     assert states(raycluster.check_kuberay(crd, operators, disabled, "v1.7.0")) == ["skip"]
 
 
+def test_deployments_of_users_do_not_fill_the_report() -> None:
+    operators = [
+        (NamespacedName(f"team-{number}", "kuberay-operator"), "x:v1.7.0") for number in range(300)
+    ]
+    *_, last = found = list(
+        raycluster.check_kuberay(CRD, operators, OperatorConfiguration(), "v1.7.0")
+    )
+    assert len(found) == 6
+    assert last.message.startswith("not shown: 295 more Deployments")
+
+
 @pytest.mark.parametrize(
     ("detected", "document", "expected"),
     [

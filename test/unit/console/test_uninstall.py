@@ -145,7 +145,7 @@ class MetadataClient:
     async def get(self, gvk: GVK, key: NamespacedName, **_: Any) -> Object | None:
         if key.name != "rc":
             return None
-        metadata = {"name": key.name, "namespace": key.namespace, "uid": "u"}
+        metadata: Object = {"name": key.name, "namespace": key.namespace, "uid": "u"}
         metadata |= {"finalizers": ["other"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
         return {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": metadata}
 

@@ -106,7 +106,7 @@ def ray(**ports: int) -> dict[str, Any]:
         (head({}, ray(dashboard=9000)), ""),
         (
             head({"dashboard-port": "6379"}, ray()),
-            "listens there (start parameter port). The operator's NetworkPolicies do not open the port",
+            "listens there (start parameter port). The operator's NetworkPolicies open no such port",
         ),
         (head({"dashboard-port": "9000"}, ray(), {"name": "oauth-proxy"}), ""),
         (head({"dashboard-port": "9000"}, ray()), "dashboard-port: Ray listens on 9000, but"),
