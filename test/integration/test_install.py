@@ -804,14 +804,23 @@ async def test_uninstall_changes_nothing_while_an_operator_runs_that_it_does_not
 async def test_dry_run_of_uninstall_lists_all_objects_and_changes_nothing(tmp_path: Path) -> None:
     async with start_installation(*RAY_CLUSTERS, before=CLUSTER_WITH_FINALIZER) as environment:
         await environment.create(proxy_binding("rc-ns-auth"))
+        foreign = "miniclusters.flux-framework.org"
+        unlabelled = {"metadata": {"labels": dict.fromkeys(LABELS)}}
+        await environment.client.patch(
+            CUSTOM_RESOURCE_DEFINITION, NamespacedName("", foreign), unlabelled
+        )
         output = await run_uninstall(environment, tmp_path, "--crds", "--dry-run")
         lines = output.splitlines()
+        assert (
+            f"would keep CustomResourceDefinition {foreign} with its objects: it has no" in output
+        )
         assert (
             "would remove finalizer ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in lines
         )
         for obj in render():
             line = f"would delete {obj['kind']} {key_of(obj)}"
-            assert lines.count(line) == (0 if obj["kind"] == "Namespace" else 1), line
+            is_kept = obj["kind"] == "Namespace" or name_of(obj) == foreign
+            assert lines.count(line) == (0 if is_kept else 1), line
             assert await environment.client.get(gvk_of(obj), key_of(obj)) is not None
         assert (await environment.get(RAY_CLUSTER, "rc"))["metadata"]["finalizers"]
         assert "would keep 1 ClusterRoleBinding (rc-ns-auth), which" in output

@@ -227,6 +227,14 @@ class Removal:
             f"-p {shlex.quote(json.dumps(patch))}"
         )
 
+    def report_kept_crd(self, name: str) -> None:
+        """Report a CRD with the name of one of ours that is kept with its objects."""
+        kept = "would keep" if self._dry_run else "kept"
+        self._report(
+            f"{kept} CustomResourceDefinition {name} with its objects: it has no labels of our manifests, so "
+            f"it may be that of another operator; if not, delete both: kubectl delete crd {name}"
+        )
+
     async def conclude(self) -> None:
         """Report what still exists of what had to be deleted; raise :class:`UninstallIncomplete` for any problem."""
         for gvk, options in self._waited:

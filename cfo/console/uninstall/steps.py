@@ -19,9 +19,10 @@ from cfo.console.uninstall.stored_objects import (
     first_objects,
     installed_elsewhere,
     keys_with_finalizer,
+    kinds_of,
+    labelled_crds,
     list_keys,
     namespaces_in,
-    own_kinds,
     select_objects,
     stored_objects,
 )
@@ -31,6 +32,7 @@ from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
 from cfo.manifests.watched import watched_name
 from cfo.runtime import (
     DEPLOYMENT,
+    GVK,
     POD,
     Client,
     NamespacedName,
@@ -62,7 +64,8 @@ async def uninstall(
 ) -> None:
     """Remove the operator from ``namespace`` and call ``report`` once per step.
 
-    Call :func:`.check_installation` first. With ``delete_crds``, our CRDs and all their objects are deleted as well.
+    Call :func:`.check_installation` first. With ``delete_crds``, our CRDs and all their objects are deleted as well;
+    one without the labels of the manifests, such as that of another operator for AppWrappers, is kept and reported.
     With ``dry_run``, nothing is changed, and the lines name what would be removed. ``timeout`` is how long, in seconds,
     to wait for the objects of each kind, and again for the operator's pods, to be deleted. If it expires, this is
     reported, and the removal continues. Objects that do not exist are skipped, so the function can be called again.
@@ -88,8 +91,10 @@ async def uninstall(
         return
     objects = first_objects(namespace)
     await _remove_webhooks(removal, objects)
+    crds = await labelled_crds(client) if delete_crds else set()
     if delete_crds:
-        await _remove_custom_objects(removal, client, namespace, timeout, dry_run=dry_run)
+        kinds = kinds_of(crds)
+        await _remove_custom_objects(removal, client, namespace, kinds, timeout, dry_run=dry_run)
     await removal.delete(DEPLOYMENT, NamespacedName(namespace, DEPLOYMENT_NAME))
     await removal.wait_for_deletion(POD, timeout, namespace=namespace, label_selector=SELECTOR)
     await _remove_finalizers(removal, client)
@@ -100,9 +105,7 @@ async def uninstall(
     await _remove_rest(removal, objects, stored)
     await _remove_state(removal, namespace)
     if delete_crds:
-        for obj in objects:
-            if obj["kind"] == "CustomResourceDefinition":
-                await removal.delete(gvk_of(obj), NamespacedName("", name_of(obj)))
+        await _remove_crds(removal, client, objects, crds)
     if not removal.has_found:
         report(f"nothing to remove: {NOTHING}")
     kept = "would keep" if dry_run else "kept"
@@ -121,19 +124,39 @@ async def _remove_webhooks(removal: Removal, objects: Iterable[Object]) -> None:
             await removal.delete(gvk_of(obj), key_of(obj))
 
 
-async def _remove_custom_objects(
-    removal: Removal, client: Client, namespace: str, timeout: float, *, dry_run: bool
+async def _remove_crds(
+    removal: Removal, client: Client, objects: Iterable[Object], own: Collection[str]
 ) -> None:
-    """Remove all objects of our kinds; the operator cleans up after them if it still runs in ``namespace``."""
+    """Remove the CRDs of ``objects`` whose names are in ``own``, and report the others that exist."""
+    for obj in objects:
+        if obj["kind"] != "CustomResourceDefinition":
+            continue
+        key = key_of(obj)
+        if key.name in own:
+            await removal.delete(gvk_of(obj), key)
+        elif await client.get_metadata(gvk_of(obj), key) is not None:
+            removal.report_kept_crd(key.name)
+
+
+async def _remove_custom_objects(
+    removal: Removal,
+    client: Client,
+    namespace: str,
+    kinds: Collection[GVK],
+    timeout: float,
+    *,
+    dry_run: bool,
+) -> None:
+    """Remove all objects of ``kinds``; the operator cleans up after them if it still runs in ``namespace``."""
     pods = await list_keys(client, POD, namespace=namespace, label_selector=SELECTOR)
-    for gvk in own_kinds():
+    for gvk in kinds:
         for key in await list_keys(client, gvk):
             await removal.delete(gvk, key)
         if pods:
             await removal.wait_for_deletion(gvk, timeout)
     if not pods and not dry_run:  # no operator removes its finalizers
         await _remove_finalizers(removal, client)
-        for gvk in own_kinds():
+        for gvk in kinds:
             await removal.wait_for_deletion(gvk, timeout)
 
 

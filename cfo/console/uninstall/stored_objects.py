@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -37,6 +37,7 @@ from cfo.runtime import (
 )
 from cfo.runtime.objects import (
     CLUSTER_ROLE_BINDING,
+    CUSTOM_RESOURCE_DEFINITION,
     LEASE,
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
@@ -65,12 +66,24 @@ def named(gvk: GVK, keys: Sequence[NamespacedName]) -> str:
 
 
 def own_kinds() -> list[GVK]:
-    """Return the kinds whose CRDs belong to the installation."""
-    groups = {crd["spec"]["group"] for crd in bundled_crds()}
-    kinds: list[GVK] = []
-    for kind in KINDS:
-        kinds += (gvk for gvk in kind.gvks if gvk.group in groups)
-    return kinds
+    """Return the kinds whose CRDs belong to an installation."""
+    return kinds_of({name_of(crd) for crd in bundled_crds()})
+
+
+async def labelled_crds(client: Client) -> set[str]:
+    """Return the names of the CRDs with the labels of the manifests; others belong to another installation."""
+    keys = await list_keys(client, CUSTOM_RESOURCE_DEFINITION, label_selector=SELECTOR)
+    return {key.name for key in keys}
+
+
+def kinds_of(crds: Collection[str]) -> list[GVK]:
+    """Return the kinds of the installation that have one of these CRDs, by their names."""
+    defined = {
+        (crd["spec"]["group"], crd["spec"]["names"]["kind"])
+        for crd in bundled_crds()
+        if name_of(crd) in crds
+    }
+    return [gvk for kind in KINDS for gvk in kind.gvks if (gvk.group, gvk.kind) in defined]
 
 
 async def list_objects(client: Client, gvk: GVK, **options: str) -> list[Object]:
