@@ -95,6 +95,7 @@ from test.support.raycluster_environment import (
 )
 
 RAY_CLUSTERS = crds.load()
+SHARED_CRDS = {"inferencestacks.models.takeoff.co", "inferencestacks.doublewordai.co"}
 FEATURE_NAMES = [feature.name for feature in OPTIONAL_ROLES]
 
 
@@ -601,6 +602,7 @@ async def test_uninstall_removes_finalizers_and_webhooks(tmp_path: Path, everyth
         assert {obj["kind"] for obj in remaining} - {"CustomResourceDefinition"} == kept - {
             "CustomResourceDefinition"
         }
+        assert {name_of(obj) for obj in remaining} >= SHARED_CRDS
         await environment.delete(cluster)  # neither a webhook nor a finalizer blocks it
         assert await environment.find(RAY_CLUSTER, "rc") is None
         wrapper = await environment.find(APP_WRAPPER, "wrapped", "default")
@@ -811,15 +813,13 @@ async def test_dry_run_of_uninstall_lists_all_objects_and_changes_nothing(tmp_pa
         )
         output = await run_uninstall(environment, tmp_path, "--crds", "--dry-run")
         lines = output.splitlines()
-        assert (
-            f"would keep CustomResourceDefinition {foreign} with its objects: it has no" in output
-        )
+        assert f"would keep CustomResourceDefinition {foreign} with its objects, because" in output
         assert (
             "would remove finalizer ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in lines
         )
         for obj in render():
             line = f"would delete {obj['kind']} {key_of(obj)}"
-            is_kept = obj["kind"] == "Namespace" or name_of(obj) == foreign
+            is_kept = obj["kind"] == "Namespace" or name_of(obj) in {foreign, *SHARED_CRDS}
             assert lines.count(line) == (0 if is_kept else 1), line
             assert await environment.client.get(gvk_of(obj), key_of(obj)) is not None
         assert (await environment.get(RAY_CLUSTER, "rc"))["metadata"]["finalizers"]
@@ -843,7 +843,7 @@ async def test_uninstall_requires_confirmation(tmp_path: Path) -> None:
             os.write(terminal, b"n\n")
             output = await run_uninstall(environment, tmp_path, "--crds", code=1, stdin=stdin)
             kinds = "AppWrappers, FluxJobs, MiniClusters, FluxSetups"
-            assert f"Remove the operator, its CRDs and all {kinds} in namespace" in output
+            assert f", its CRDs and all {kinds} of all namespaces, from" in output
             output = await run_uninstall(environment, tmp_path, code=2, stdin=nothing)
             assert (
                 len(output.splitlines()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from cfo.console.uninstall.stored_objects import list_keys, named
+from cfo.console.uninstall.stored_objects import list_keys, named, removable_crds
 from cfo.console.watched_bindings import SELECTOR
 from cfo.features import OPTIONAL_ROLES
 from cfo.manifests import guardrails, job_pod_policy
@@ -17,12 +17,18 @@ async def kept_crds(client: Client, objects: Iterable[Object], namespace: str) -
     """Describe which CRDs of ``objects``, an installation in ``namespace``, exist, and how they are deleted."""
     own = {key_of(obj) for obj in objects if gvk_of(obj) == CUSTOM_RESOURCE_DEFINITION}
     keys = [key for key in await list_keys(client, CUSTOM_RESOURCE_DEFINITION) if key in own]
-    if not keys:
-        return []
-    command = f"cfo uninstall --namespace {namespace} --crds --leftovers"
-    return [
-        f"{named(CUSTOM_RESOURCE_DEFINITION, keys)} with their objects; to delete both: {command}"
-    ]
+    removable = await removable_crds(client)
+    only_ours = [key for key in keys if key.name in removable]
+    shared = [key for key in keys if key.name not in removable]
+    lines: list[str] = []
+    if only_ours:
+        command = f"cfo uninstall --namespace {namespace} --crds --leftovers"
+        crds = named(CUSTOM_RESOURCE_DEFINITION, only_ours)
+        lines.append(f"{crds} with their objects; to delete both: {command}")
+    if shared:
+        crds = named(CUSTOM_RESOURCE_DEFINITION, shared)
+        lines.append(f"{crds} with their objects, because another operator may need them")
+    return lines
 
 
 async def unguarded(client: Client) -> list[str]:

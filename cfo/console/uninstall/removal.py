@@ -231,8 +231,8 @@ class Removal:
         """Report a CRD with the name of one of ours that is kept with its objects."""
         kept = "would keep" if self._dry_run else "kept"
         self._report(
-            f"{kept} CustomResourceDefinition {name} with its objects: it has no labels of our manifests, so "
-            f"it may be that of another operator; if not, delete both: kubectl delete crd {name}"
+            f"{kept} CustomResourceDefinition {name} with its objects, because another operator may need it; if none "
+            f"does, delete both: kubectl delete crd {name}"
         )
 
     async def conclude(self) -> None:

@@ -20,9 +20,9 @@ from cfo.console.uninstall.stored_objects import (
     installed_elsewhere,
     keys_with_finalizer,
     kinds_of,
-    labelled_crds,
     list_keys,
     namespaces_in,
+    removable_crds,
     select_objects,
     stored_objects,
 )
@@ -65,7 +65,7 @@ async def uninstall(
     """Remove the operator from ``namespace`` and call ``report`` once per step.
 
     Call :func:`.check_installation` first. With ``delete_crds``, our CRDs and all their objects are deleted as well;
-    one without the labels of the manifests, such as that of another operator for AppWrappers, is kept and reported.
+    those that another operator shares, or has installed, such as one for AppWrappers, are kept and reported.
     With ``dry_run``, nothing is changed, and the lines name what would be removed. ``timeout`` is how long, in seconds,
     to wait for the objects of each kind, and again for the operator's pods, to be deleted. If it expires, this is
     reported, and the removal continues. Objects that do not exist are skipped, so the function can be called again.
@@ -91,7 +91,7 @@ async def uninstall(
         return
     objects = first_objects(namespace)
     await _remove_webhooks(removal, objects)
-    crds = await labelled_crds(client) if delete_crds else set()
+    crds = await removable_crds(client) if delete_crds else set()
     if delete_crds:
         kinds = kinds_of(crds)
         await _remove_custom_objects(removal, client, namespace, kinds, timeout, dry_run=dry_run)

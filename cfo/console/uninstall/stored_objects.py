@@ -70,10 +70,13 @@ def own_kinds() -> list[GVK]:
     return kinds_of({name_of(crd) for crd in bundled_crds()})
 
 
-async def labelled_crds(client: Client) -> set[str]:
-    """Return the names of the CRDs with the labels of the manifests; others belong to another installation."""
+async def removable_crds(client: Client) -> set[str]:
+    """Return the names of the CRDs that belong only to this installation.
+
+    One without the labels of the manifests is that of another one, and some are shared with other operators.
+    """
     keys = await list_keys(client, CUSTOM_RESOURCE_DEFINITION, label_selector=SELECTOR)
-    return {key.name for key in keys}
+    return {key.name for key in keys} & {name_of(crd) for crd in bundled_crds()}
 
 
 def kinds_of(crds: Collection[str]) -> list[GVK]:

@@ -37,7 +37,8 @@ from cfo.runtime import Client
 @click.option(
     "--crds",
     is_flag=True,
-    help="Also delete our CRDs, and with them all AppWrappers and Flux objects.",
+    help="Also delete our CRDs, and with them all AppWrappers and Flux objects of the cluster; not those of "
+    "InferenceStacks, which operators of several versions share.",
 )
 @timeout_option(
     "2m",
@@ -91,9 +92,11 @@ def command(
         for note in notes:
             echo(f"Note: {note}")
         if not yes and not dry_run:
-            kinds = ", ".join(f"{gvk.kind}s" for gvk in own_kinds())
-            what = f"the operator, its CRDs and all {kinds}" if crds else "the operator"
-            confirm(f"Remove {what} in namespace {namespace} from {server}?")
+            what = f"the operator in namespace {namespace}"
+            if crds:
+                kinds = ", ".join(f"{gvk.kind}s" for gvk in own_kinds())
+                what += f", its CRDs and all {kinds} of all namespaces,"
+            confirm(f"Remove {what} from {server}?")
         run_with_client(kubeconfig, "cfo-uninstall", work, context=context)
     except (UninstallRefused, UninstallIncomplete) as error:
         raise CommandFailed(str(error)) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any, cast
 
+import anyio
 import pytest
 
 from cfo.console.migrate.raycluster import applying
@@ -61,9 +62,9 @@ class Server:
         return self.state
 
 
-async def migrate(server: Server) -> ObjectPlan:
+async def migrate(server: Server, *, timeout: float = 0.01) -> ObjectPlan:
     fake = cast("Any", server)
-    executor = Executor(fake, fake, TO_KUBERAY, lambda _: None, timeout=0.01)
+    executor = Executor(fake, fake, TO_KUBERAY, lambda _: None, timeout=timeout)
     plan = await executor.migrate(NamespacedName("team-a", "rc"))
     assert plan is not None
     return plan
@@ -139,7 +140,7 @@ async def test_pods_that_are_not_deleted_fail_their_raycluster(
 async def test_pods_count_as_deleted_when_their_deletion_has_begun(
     later: dict[str, bool], monkeypatch: pytest.MonkeyPatch, *, is_deleted: bool
 ) -> None:
-    monkeypatch.setattr(applying, "_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(applying, "_POLL_SECONDS", 0.0)
     recorded: list[bool] = []
 
     def record(_: StopLimit, cluster: Object, *, are_pods_deleted: bool) -> None:
@@ -147,12 +148,14 @@ async def test_pods_count_as_deleted_when_their_deletion_has_begun(
 
     monkeypatch.setattr(StopLimit, "record_failure", record)
     server = new_server(has_pods=True)
-    found = [{"rc-head": False}]
+    found = [later, {"rc-head": False}]
 
     async def pods_of(_: Object) -> dict[str, bool]:
-        return found.pop() if found else later
+        if not found:
+            await anyio.sleep_forever()
+        return found.pop()
 
     server.pods_of = pods_of  # type: ignore[method-assign]
     with pytest.raises(StepFailed):
-        await migrate(server)
+        await migrate(server, timeout=0.3)
     assert recorded == [is_deleted]
