@@ -134,9 +134,14 @@ async def test_block_that_does_not_end_is_logged(
 
 
 async def test_thread_ends_with_the_watchdog() -> None:
+    before = threading.enumerate()  # those of earlier tests may not have ended yet
     task = asyncio.create_task(EventLoopWatchdog(Metrics().event_loop_lag).run())
     await asyncio.sleep(0)
-    (thread,) = [thread for thread in threading.enumerate() if thread.name == "event-loop-watchdog"]
+    (thread,) = [
+        thread
+        for thread in threading.enumerate()
+        if thread.name == "event-loop-watchdog" and thread not in before
+    ]
     task.cancel()
     await asyncio.wait([task])
     await asyncio.to_thread(thread.join, 5)
