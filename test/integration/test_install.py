@@ -39,7 +39,7 @@ from cfo.features import OPTIONAL_ROLES
 from cfo.manifests import guardrails, job_pod_policy
 from cfo.manifests.names import DEFAULT_NAMESPACE, LABELS, MANAGER_BINDING, SERVICE_ACCOUNT
 from cfo.manifests.names import DEPLOYMENT as DEPLOYMENT_NAME
-from cfo.manifests.overlays import COMPONENTS, render
+from cfo.manifests.overlays import COMPONENTS, bundled_crds, render
 from cfo.operator import WEBHOOK_SECRET_NAME
 from cfo.runtime.client.status import apply_status
 from cfo.runtime.objects.kinds import (
@@ -804,9 +804,14 @@ async def test_uninstall_changes_nothing_while_an_operator_runs_that_it_does_not
 
 
 async def test_dry_run_of_uninstall_lists_all_objects_and_changes_nothing(tmp_path: Path) -> None:
-    async with start_installation(*RAY_CLUSTERS, before=CLUSTER_WITH_FINALIZER) as environment:
+    foreign = "appwrappers.workload.codeflare.dev"
+    (crd_of_others,) = [crd for crd in bundled_crds() if name_of(crd) == foreign]
+    finalizer = "workload.codeflare.dev/finalizer"
+    wrapped = app_wrapper("wrapped", finalizers=[finalizer])
+    async with start_installation(
+        *RAY_CLUSTERS, crd_of_others, before=[*CLUSTER_WITH_FINALIZER, wrapped]
+    ) as environment:
         await environment.create(proxy_binding("rc-ns-auth"))
-        foreign = "miniclusters.flux-framework.org"
         unlabelled = {"metadata": {"labels": dict.fromkeys(LABELS)}}
         await environment.client.patch(
             CUSTOM_RESOURCE_DEFINITION, NamespacedName("", foreign), unlabelled
@@ -814,6 +819,11 @@ async def test_dry_run_of_uninstall_lists_all_objects_and_changes_nothing(tmp_pa
         output = await run_uninstall(environment, tmp_path, "--crds", "--dry-run")
         lines = output.splitlines()
         assert f"would keep CustomResourceDefinition {foreign} with its objects, because" in output
+        assert (
+            f"would keep the finalizer {finalizer} of 1 AppWrapper (default/wrapped), because"
+            in output
+        )
+        assert f"would remove finalizer {finalizer}" not in output
         assert (
             "would remove finalizer ray.openshift.ai/oauth-finalizer from RayCluster ns/rc" in lines
         )

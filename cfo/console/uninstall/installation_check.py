@@ -17,6 +17,7 @@ from cfo.console.uninstall.stored_objects import (
     MAX_NAMED,
     STATE,
     deleted_namespaces,
+    foreign_kinds,
     installed_elsewhere,
     keys_with_finalizer,
     list_keys,
@@ -143,8 +144,11 @@ async def _remains(
             return f"Lease {key} is held by {holder}"
     for obj in stored:
         return f"{obj['kind']} {name_of(obj)} exists"
+    foreign = await foreign_kinds(client)
     for kind in KINDS:
         for gvk, finalizer in kind.finalizers().items():
+            if gvk in foreign:
+                continue
             keys = await keys_with_finalizer(client, gvk, finalizer)
             if keys:
                 return f"{named(gvk, keys)} with the finalizer {finalizer} exist"

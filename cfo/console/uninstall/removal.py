@@ -195,37 +195,44 @@ class Removal:
         )
         return False
 
-    async def report_orphans(self, parts: Iterable[Part]) -> None:
-        """Report objects with our finalizers that are in none of ``parts``, which other operators reconcile."""
+    async def report_orphans(self, parts: Iterable[Part], foreign: Collection[GVK]) -> None:
+        """Report objects with our finalizers that are in none of ``parts``, which other operators reconcile.
+
+        Those of ``foreign`` kinds are left out: an operator that is not ours may reconcile them.
+        """
         parts = list(parts)
         for kind in KINDS:
             for gvk, finalizer in kind.finalizers().items():
+                if gvk in foreign:
+                    continue
                 has_selector = gvk in kind.gvks and not kind.shared
                 orphan = partial(_orphan, parts, finalizer, has_selector=has_selector)
                 orphans = await select_objects(self._client, gvk, orphan)
                 if orphans:
-                    self._report_orphans(gvk, finalizer, orphans)
+                    self._problems += 1
+                    keys = [key for key, _ in orphans]
+                    self._report(
+                        f"no operator removes the finalizer {finalizer} of {named(gvk, keys)} any more: let another "
+                        "operator reconcile them (watchNamespaces and labelSelector in its ConfigMap), or remove it "
+                        f"from each; {_removal_command(gvk, finalizer, orphans)}"
+                    )
 
-    def _report_orphans(
-        self, gvk: GVK, finalizer: str, orphans: Sequence[tuple[NamespacedName, int]]
-    ) -> None:
-        """Report orphans: their keys, and the position of the finalizer in the list of each."""
-        self._problems += 1
-        key, index = min(orphans)
-        # The patch names the position in the list; its test fails if another finalizer is there.
-        position = f"/metadata/finalizers/{index}"
-        patch = [
-            {"op": "test", "path": position, "value": finalizer},
-            {"op": "remove", "path": position},
-        ]
-        keys = [orphan for orphan, _ in orphans]
-        self._report(
-            f"no operator removes the finalizer {finalizer} of {named(gvk, keys)} any more: let "
-            "another operator reconcile them (watchNamespaces and labelSelector in its ConfigMap), or remove it from "
-            "each; the path has its position among the finalizers of the object: kubectl "
-            f"--namespace {key.namespace} patch {gvk.kind.lower()}.{gvk.group} {shlex.quote(key.name)} --type=json "
-            f"-p {shlex.quote(json.dumps(patch))}"
-        )
+    async def report_kept_finalizers(self, foreign: Collection[GVK]) -> None:
+        """Report objects of ``foreign`` kinds with the finalizer that we share with other operators."""
+        kept = "would keep" if self._dry_run else "kept"
+        for kind in KINDS:
+            for gvk, finalizer in kind.finalizers().items():
+                if gvk not in foreign:
+                    continue
+                orphan = partial(_orphan, (), finalizer, has_selector=False)
+                objects = await select_objects(self._client, gvk, orphan)
+                if objects:
+                    keys = [key for key, _ in objects]
+                    self._report(
+                        f"{kept} the finalizer {finalizer} of {named(gvk, keys)}, because the CRD lacks the labels of "
+                        "our manifests, so another operator may need it; if none does, remove it from each; "
+                        f"{_removal_command(gvk, finalizer, objects)}"
+                    )
 
     def report_kept_crd(self, name: str) -> None:
         """Report a CRD with the name of one of ours that is kept with its objects."""
@@ -255,6 +262,24 @@ def _key_of_remaining(obj: Object) -> NamespacedName | None:
     if is_deleting(obj) and not obj["metadata"].get("finalizers"):
         return None
     return key_of(obj)
+
+
+def _removal_command(
+    gvk: GVK, finalizer: str, objects: Sequence[tuple[NamespacedName, int]]
+) -> str:
+    """Return how the finalizer is removed from the first of ``objects``: keys, and its position in the list of each."""
+    key, index = min(objects)
+    # The patch names the position in the list; its test fails if another finalizer is there.
+    position = f"/metadata/finalizers/{index}"
+    patch = [
+        {"op": "test", "path": position, "value": finalizer},
+        {"op": "remove", "path": position},
+    ]
+    return (
+        "the path has its position among the finalizers of the object: kubectl "
+        f"--namespace {key.namespace} patch {gvk.kind.lower()}.{gvk.group} {shlex.quote(key.name)} --type=json "
+        f"-p {shlex.quote(json.dumps(patch))}"
+    )
 
 
 def _orphan(

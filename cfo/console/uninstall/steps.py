@@ -17,6 +17,7 @@ from cfo.console.uninstall.stored_objects import (
     additional_objects,
     deleted_namespaces,
     first_objects,
+    foreign_kinds,
     installed_elsewhere,
     keys_with_finalizer,
     kinds_of,
@@ -86,7 +87,7 @@ async def uninstall(
         report(_KEPT)
         for other in sorted(others):
             report(await _advice(client, other))
-        await removal.report_orphans(await _parts(client, others))
+        await removal.report_orphans(await _parts(client, others), await foreign_kinds(client))
         await removal.conclude()
         return
     objects = first_objects(namespace)
@@ -114,6 +115,7 @@ async def uninstall(
             report(f"{kept} {line}")
     for line in [*await unguarded(client), *await kept_guardrails(client)]:
         report(f"{kept} {line}")
+    await removal.report_kept_finalizers(await foreign_kinds(client))
     await removal.conclude()
 
 
@@ -185,9 +187,12 @@ async def _remove_rest(
 
 
 async def _remove_finalizers(removal: Removal, client: Client) -> None:
-    """Remove our finalizers from all objects."""
+    """Remove our finalizers from all objects, except for those of kinds that another operator may reconcile."""
+    foreign = await foreign_kinds(client)
     for kind in KINDS:
         for gvk, finalizer in kind.finalizers().items():
+            if gvk in foreign:
+                continue
             for key in await keys_with_finalizer(client, gvk, finalizer):
                 await removal.remove_finalizer(gvk, key, finalizer)
 

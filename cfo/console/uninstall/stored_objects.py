@@ -79,6 +79,15 @@ async def removable_crds(client: Client) -> set[str]:
     return {key.name for key in keys} & {name_of(crd) for crd in bundled_crds()}
 
 
+async def foreign_kinds(client: Client) -> set[GVK]:
+    """Return the kinds of the installation whose CRD lacks the labels of the manifests.
+
+    Another operator may have installed it, such as one for AppWrappers, which sets the same finalizer as this one.
+    """
+    labelled = await removable_crds(client)
+    return {gvk for gvk in own_kinds() if gvk not in kinds_of(labelled)}
+
+
 def kinds_of(crds: Collection[str]) -> list[GVK]:
     """Return the kinds of the installation that have one of these CRDs, by their names."""
     defined = {

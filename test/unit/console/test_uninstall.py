@@ -165,7 +165,7 @@ async def test_only_metadata_is_listed_while_objects_are_deleted() -> None:
     await removal.wait_for_deletion(RAY_CLUSTER, 0)
     pending = "is being deleted, waiting for other"
     assert reports == [f"still not deleted after 0 s: RayCluster ns/rc {pending}"]
-    await removal.report_orphans([])
+    await removal.report_orphans([], foreign=())
     assert f"the finalizer {FINALIZER} of 1 RayCluster (ns/rc) any more" in reports[1]
     assert '"path": "/metadata/finalizers/1"' in reports[1]
     with pytest.raises(UninstallIncomplete):
