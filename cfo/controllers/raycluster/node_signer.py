@@ -408,17 +408,18 @@ class SigningCAs:
         """By uid and resourceVersion of the Secret."""
 
     async def load(self, cluster: Object, *, now: datetime) -> ca.ClusterCA:
-        """Return the CA of ``cluster``, which is valid at ``now`` unless it has expired.
+        """Return the CA of ``cluster``, which is valid at ``now``.
 
         Raises :class:`Refusal`, and the errors of :meth:`Client.get`.
         """
         cluster_ca = await self._load(cluster)
         begin = cluster_ca.certificate.not_valid_before_utc
-        if now < begin:
-            # It was created while the clock was ahead, and will be renewed.
-            message = f"The CA of the RayCluster is not valid before {rfc3339(begin)}."
-            raise Refusal("CertificateAuthorityNotValidYet", message, may_change=True)
-        return cluster_ca
+        end = cluster_ca.certificate.not_valid_after_utc
+        if begin <= now < end:
+            return cluster_ca
+        # It was created while the clock was ahead, or no operator ran for months; it will be renewed.
+        message = f"The CA of the RayCluster is valid only from {rfc3339(begin)} to {rfc3339(end)}."
+        raise Refusal("CertificateAuthorityNotValid", message, may_change=True)
 
     async def _load(self, cluster: Object) -> ca.ClusterCA:
         key = NamespacedName(namespace_of(cluster), names_of(cluster).ca_secret)

@@ -56,13 +56,14 @@ async def test_ca_of_a_deleted_cluster_does_not_sign_for_another_one_of_its_name
     assert refusal.value.may_change
 
 
-async def test_ca_that_is_not_valid_yet_does_not_sign() -> None:
+async def test_ca_does_not_sign_before_or_after_it_is_valid() -> None:
     cluster = ray_cluster()
     cluster["metadata"]["uid"] = "current"
     was_ahead = NOW + timedelta(hours=12)
     stored = stored_ca(cluster, was_ahead)
     authorities = SigningCAs(stored, stored)
     await authorities.load(cluster, now=was_ahead)
-    with pytest.raises(Refusal, match="not valid before") as refusal:
-        await authorities.load(cluster, now=NOW)
-    assert refusal.value.may_change
+    for now in (NOW, was_ahead + ca.CA_LIFETIME):
+        with pytest.raises(Refusal, match="valid only from") as refusal:
+            await authorities.load(cluster, now=now)
+        assert refusal.value.may_change
