@@ -51,6 +51,7 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from cfo.runtime.process.large_responses import LargeResponses
+from cfo.runtime.process.rare_reports import RareReports
 from cfo.runtime.process.small_reads import READ_BYTES, SmallReads, SmallTLSReads
 
 KEEP_ALIVE: Final = 180.0
@@ -83,18 +84,15 @@ class _MalformedRequests(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._unreported = 0
-        self._next_log = 0.0
+        self._reports = RareReports(_LOG_INTERVAL)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to log a record of aiohttp."""
         if record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError):
             return True
-        self._unreported += 1
-        if record.created >= self._next_log:
-            _log.warning("Refused malformed requests", refused=self._unreported)
-            self._unreported = 0
-            self._next_log = record.created + _LOG_INTERVAL
+        refused = self._reports.count(record.created)
+        if refused:
+            _log.warning("Refused malformed requests", refused=refused)
         return False
 
 
@@ -188,8 +186,7 @@ class Listener:
         self._tls = tls
         self._protect_requests = protect_requests
         self._connections: dict[Any, _Connection] = {}
-        self._unreported = 0
-        self._next_log = 0.0
+        self._limit_reports = RareReports(_LOG_INTERVAL)
         self._large_responses = LargeResponses()
         self._handler = server.request_handler
         server.request_handler = self._handle
@@ -277,16 +274,11 @@ class Listener:
 
     def _report_limit(self, now: float) -> None:
         """Log that a connection is closed because of the limit, at most once per :data:`_LOG_INTERVAL`."""
-        self._unreported += 1
-        if now >= self._next_log:
+        closed = self._limit_reports.count(now)
+        if closed:
             _log.warning(
-                "Too many connections",
-                endpoint=self._name,
-                limit=self._limit,
-                closed=self._unreported,
+                "Too many connections", endpoint=self._name, limit=self._limit, closed=closed
             )
-            self._unreported = 0
-            self._next_log = now + _LOG_INTERVAL
 
     async def _open(self, accepted: socket.socket, connection: _Connection) -> None:
         """Complete the handshake, and close the connection if its first request does not arrive in time."""

@@ -33,6 +33,7 @@ from cfo.runtime.process.clock import Clock, SystemClock, first_of
 from cfo.runtime.process.endpoint import parse_bind_address
 from cfo.runtime.process.listener import Listener, bind_socket, server_options
 from cfo.runtime.process.logged_stacks import LoggedStacks
+from cfo.runtime.process.rare_reports import RareReports
 from cfo.runtime.webhook.admission import AdmissionRequest, AdmissionResponse, denied, errored
 from cfo.runtime.webhook.certificates.serving_certificate import ServingCertificate
 from cfo.runtime.webhook.metrics import WebhookMetrics
@@ -77,6 +78,9 @@ _RETRY_SECONDS: Final = 1
 
 _MAX_LOGGED: Final = 253
 """How many characters of a request's kind, namespace and name are logged: the longest names of objects have as many."""
+
+_REPORT_INTERVAL: Final = 60.0
+"""Seconds between two log lines about requests that any pod can send."""
 
 _SHUTDOWN_TIMEOUT: Final = 1.0
 
@@ -136,6 +140,9 @@ class WebhookServer:
         self._stacks = LoggedStacks()
         self._worker = ReviewWorker()
         self._bodies = RequestBodies()
+        self._bad_reviews = RareReports(_REPORT_INTERVAL)
+        self._unread_objects = RareReports(_REPORT_INTERVAL)
+        self._timeouts = RareReports(_REPORT_INTERVAL)
         self._reviews = Shares(MAX_REVIEWS, "reviews in flight")
         self._reviews_of_webhook: dict[str, Shares] = {}
         self._large_reviews = Shares(
@@ -246,7 +253,14 @@ class WebhookServer:
         try:
             document = await self._review(request, webhook, body)
         except RefusedObject as error:
-            _log.info("Denied an object unread", webhook=request.path, error=str(error))
+            number = self._unread_objects.count(self._clock.monotonic())
+            if number:
+                _log.info(
+                    "Denied objects unread",
+                    webhook=request.path,
+                    number=number,
+                    last_error=str(error),
+                )
             document = write_review(error.uid, denied(str(error)))
         except TooManyReviews as limit:
             # kept open for the next attempt: each new connection costs a handshake
@@ -254,11 +268,14 @@ class WebhookServer:
         except ConnectionError:
             return _error_response(400, "the connection was closed")  # the response is not sent
         except BadReview as error:
-            _log.warning(
-                "Received a request that is not a valid review",
-                webhook=request.path,
-                error=str(error),
-            )
+            number = self._bad_reviews.count(self._clock.monotonic())
+            if number:
+                _log.warning(
+                    "Received requests that are not valid reviews",
+                    webhook=request.path,
+                    number=number,
+                    last_error=str(error),
+                )
             return _error_response(400, str(error))
         return _json(document)
 
@@ -283,7 +300,7 @@ class WebhookServer:
                         (address, named), len(body), read_review, body, self._controllers
                     )
             except TimeoutError:
-                _log.error("Webhook timed out", webhook=webhook.path, seconds=seconds)
+                self._report_timeout(seconds, webhook=webhook.path)
                 self._metrics.record_review(webhook.path, 504)
                 return write_review("", _timed_out(seconds))
             review.worker = self._worker
@@ -294,6 +311,11 @@ class WebhookServer:
             for share in (self._reviews, of_webhook):
                 shares.enter_context(share.of_namespace(address, review.namespace))
             return await self._respond_to(review, webhook, seconds, deadline)
+
+    def _report_timeout(self, seconds: float, **context: str) -> None:
+        number = self._timeouts.count(self._clock.monotonic())
+        if number:
+            _log.error("Webhook timed out", seconds=seconds, number=number, **context)
 
     def _shares_of(self, webhook: Webhook) -> Shares:
         """Return the reviews in flight of one webhook."""
@@ -321,7 +343,7 @@ class WebhookServer:
                 if failed:
                     self._metrics.panics.inc()
             except TimeoutError:
-                _log.error("Webhook timed out", seconds=seconds)
+                self._report_timeout(seconds)
                 response = _timed_out(seconds)
             _log.debug(
                 "Responded to admission request",

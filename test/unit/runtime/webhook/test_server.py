@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from cfo.runtime.objects.unstructured import GVK, NamespacedName, Object
 from cfo.runtime.pki.certificates import KeyPair
@@ -231,8 +232,12 @@ async def test_requests_that_are_not_reviews_are_rejected(
         400,
         "contentType=text/plain, expected application/json",
     )
-    code, reply = await post(session, harness.url(), b"nonsense")
-    assert (code, reply["response"]["allowed"]) == (400, False)
+    with capture_logs() as logs:
+        for _ in range(3):
+            code, reply = await post(session, harness.url(), b"nonsense")
+            assert (code, reply["response"]["allowed"]) == (400, False)
+    warnings = [log for log in logs if log["log_level"] == "warning"]
+    assert [warning["number"] for warning in warnings] == [1], "any pod could fill the disk"
     assert (await post(session, harness.url(), review()))[0] == 200
 
 
