@@ -13,6 +13,7 @@ import anyio
 from cfo.api.raycluster.names import ROUTE
 from cfo.checks.findings import (
     APPLY,
+    CONFIGURATION,
     GO_OPERATOR,
     MIGRATION,
     RESTART_OUTSIDE,
@@ -36,10 +37,8 @@ from cfo.console.doctor.permissions import (
 from cfo.console.doctor.report import (
     Findings,
     assuming_defaults,
-    with_configuration,
-    with_migration,
     with_options,
-    with_remedy,
+    with_text,
     without_manifests,
 )
 from cfo.console.errors import InvalidInput, one_line
@@ -296,10 +295,12 @@ async def examine(
         findings = assuming_defaults(findings, dependent, "the ConfigMap was deleted")
     configured = helm_release(installation.config_map)
     if configured is not None:
-        findings = with_configuration(findings, f"config of the Helm release {configured.name}")
+        place = f"config of the Helm release {configured.name}"
+        findings = with_text(findings, CONFIGURATION, place)
     if is_go:
-        findings = without_manifests(findings, MIGRATION)
-        return with_migration(findings, migration_remedy(installation.deployment))
+        remedy = migration_remedy(installation.deployment)
+        findings = with_text(findings, MIGRATION, remedy)
+        return without_manifests(findings, remedy)
     if is_outside:
         return without_manifests(findings, RESTART_OUTSIDE)
     options = InstalledOptions(unread=["components and image"])
@@ -309,14 +310,14 @@ async def examine(
         needed.update(role.name for role in roles)
         options = await read_options(client, installation)
     if installation.deployment is not None and not options.is_bound:
-        findings = with_remedy(findings, f"if an administrator installed it there: {APPLY}")
+        findings = with_text(findings, APPLY, f"if an administrator installed it there: {APPLY}")
         return with_options(findings, options.words(namespace, needed), options.unread)
     missing = needed - options.components
     release = helm_release(installation.deployment)
     if owner is not None:
-        return with_remedy(findings, owner.repair(missing))
+        return with_text(findings, APPLY, owner.repair(missing))
     if release is not None:
-        return with_remedy(findings, release.upgrade(missing))
+        return with_text(findings, APPLY, release.upgrade(missing))
     return with_options(findings, options.words(namespace, needed), options.unread)
 
 

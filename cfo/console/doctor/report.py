@@ -9,9 +9,7 @@ from typing import Any
 
 from cfo.checks.findings import (
     APPLY,
-    CONFIGURATION,
     MANIFESTS,
-    MIGRATION,
     CheckStatus,
     Finding,
     skip,
@@ -38,21 +36,10 @@ def with_options(findings: Findings, options: str, unread: Sequence[str] = ()) -
     return changed
 
 
-def with_remedy(findings: Findings, remedy: str) -> Findings:
-    """Put ``remedy`` where remedies apply manifests: that of the tool that has installed the operator."""
+def with_text(findings: Findings, part: str, text: str) -> Findings:
+    """Put ``text`` where remedies have ``part``, such as :data:`APPLY`: this installation needs other words there."""
     return {
-        check: [replace(finding, remedy=finding.remedy.replace(APPLY, remedy)) for finding in found]
-        for check, found in findings.items()
-    }
-
-
-def with_configuration(findings: Findings, place: str) -> Findings:
-    """Put ``place`` where remedies change the ConfigMap: where the tool that has created it has its settings."""
-    return {
-        check: [
-            replace(finding, remedy=finding.remedy.replace(CONFIGURATION, place))
-            for finding in found
-        ]
+        check: [replace(finding, remedy=finding.remedy.replace(part, text)) for finding in found]
         for check, found in findings.items()
     }
 
@@ -63,16 +50,6 @@ def without_manifests(findings: Findings, remedy: str) -> Findings:
         check: [
             replace(finding, remedy=remedy) if APPLY in finding.remedy else finding
             for finding in found
-        ]
-        for check, found in findings.items()
-    }
-
-
-def with_migration(findings: Findings, remedy: str) -> Findings:
-    """Put ``remedy`` where remedies say how the Go operator is replaced."""
-    return {
-        check: [
-            replace(finding, remedy=finding.remedy.replace(MIGRATION, remedy)) for finding in found
         ]
         for check, found in findings.items()
     }
