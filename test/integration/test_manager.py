@@ -373,7 +373,8 @@ async def test_start_without_crd_or_permission_is_an_error_that_names_both() -> 
                 await manager.started(timeout=0.01)
     assert str(caught.value) == (
         "the manager has not started after 0.01 s: not started yet: Controller mirror; not synced: "
-        "Missing.v1.example.com (not served), ConfigMap.v1 (missing rule "
+        'Missing.v1.example.com (not served: no matches for kind "Missing" in version "example.com/v1"), '
+        "ConfigMap.v1 (missing rule "
         '{apiGroups: [""], resources: ["configmaps"], verbs: ["list", "watch"]})'
     )
 

@@ -232,7 +232,7 @@ class ScriptedMapper:
         if self.failure is not None:
             raise self.failure
         if gvk not in self.resources:
-            raise UnknownKind(f"{gvk} is not served")
+            raise UnknownKind(f"no matches for {gvk}")
         return self.resources[gvk]
 
     def invalidate(self) -> None:

@@ -604,7 +604,7 @@ class Informer:
             except UnknownKind as error:
                 self._stop_following()  # the API server deleted all objects together with the CRD
                 self._is_not_served = True
-                if self._set_problem(f"{self.gvk} is not served"):
+                if self._set_problem(f"not served: {error}"):
                     _log.info(
                         "Kind is not served, waiting for it", kind=str(self.gvk), error=str(error)
                     )

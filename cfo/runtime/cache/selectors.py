@@ -214,20 +214,27 @@ class _Tokens:
             self._next += 1
         return token
 
-    def expect(self, wanted: str) -> None:
+    def expect(self, *wanted: str) -> str:
+        """Take one of the tokens ``wanted``."""
         found = self.take()
-        if found != wanted:
+        if found not in wanted:
+            expected = " or ".join(map(repr, wanted))
             raise SelectorError(
-                f"{self._selector!r}: found {found or 'the end'!r} where {wanted!r} was expected"
+                f"{self._selector!r}: found {_token_text(found)} where {expected} was expected"
             )
+        return found
 
     def word(self, expected: str) -> str:
         token = self.take()
         if not token or token[0] in "=!<>(),":
             raise SelectorError(
-                f"{self._selector!r}: found {token or 'the end'!r} where a {expected} was expected"
+                f"{self._selector!r}: found {_token_text(token)} where a {expected} was expected"
             )
         return token
+
+
+def _token_text(token: str) -> str:
+    return repr(token) if token else "the end"
 
 
 _SYMBOLS: Final = {
@@ -271,10 +278,8 @@ def _parse_set(tokens: _Tokens) -> list[str]:
     """Return the values in parentheses, as in ``(x,y)``."""
     tokens.expect("(")
     values = [_parse_value(tokens, ends=(",", ")"))]
-    while tokens.peek() != ")":
-        tokens.expect(",")
+    while tokens.expect(",", ")") == ",":
         values.append(_parse_value(tokens, ends=(",", ")")))
-    tokens.expect(")")
     return values
 
 

@@ -25,7 +25,7 @@ from cfo.runtime.controller.source import InformerSync, Kind, Source
 from cfo.runtime.manager.leadership import ElectedControllers
 from cfo.runtime.objects.errors import InvalidResource
 from cfo.runtime.objects.unstructured import GVK, ObjectKind, require_kind
-from cfo.runtime.process.arguments import require_plain_function, require_type
+from cfo.runtime.process.arguments import require_plain_function, require_type, shown
 
 if TYPE_CHECKING:
     from cfo.runtime.manager.manager import Manager
@@ -159,7 +159,7 @@ class Builder:
         gvk = require_kind("watches", kind)
         if isinstance(handler, type) or not callable(getattr(handler, "requests", None)):
             raise TypeError(
-                f"watches({gvk}): {handler!r:.200}: must be an EventHandler, such as "
+                f"watches({gvk}): {shown(handler)}: must be an EventHandler, such as "
                 "EnqueueRequestsFromMapFunc(function)"
             )
         require_plain_function(

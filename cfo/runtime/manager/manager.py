@@ -668,7 +668,7 @@ def _unsynced_text(informer: Informer) -> str:
     if informer.missing_rule:
         return f"{informer.gvk} (missing rule {informer.missing_rule})"
     if informer.is_not_served:
-        return f"{informer.gvk} (not served)"
+        return f"{informer.gvk} ({informer.problem:.{_MAX_ERROR}})"
     if informer.request_error:
         return f"{informer.gvk} ({informer.request_error:.{_MAX_ERROR}})"
     return str(informer.gvk)

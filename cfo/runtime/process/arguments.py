@@ -24,6 +24,7 @@ MAX_FIELD_MANAGER: Final = 128
 ASYNC_FUNCTION: Final = "a coroutine function (async def)"
 """What a function must be whose result the library awaits."""
 
+_FUNCTIONS: Final = (FunctionType, MethodType, BuiltinFunctionType)
 _LAMBDA: Final = "<lambda>"
 
 
@@ -36,13 +37,20 @@ def require_type(
     """
     is_flag = isinstance(value, bool) and expected is not bool
     if is_flag or not isinstance(value, expected):
-        raise TypeError(f"{name}: {value!r:.200}: must be {allowed}")
+        raise TypeError(f"{name}: {_described(value)}: must be {allowed}")
 
 
 def shown(value: object) -> str:
     """Return a value for an error. Of a dict or a list, only the type: an object in it can be a Secret."""
     if isinstance(value, Mapping | list):
         return f"a value of type {type(value).__name__}"
+    return _described(value)
+
+
+def _described(value: object) -> str:
+    """Return a value for an error; of a function its name, because ``repr`` has an address in memory."""
+    if isinstance(value, _FUNCTIONS):
+        return f"function {function_name(value):.200}"
     return f"{value!r:.200}"
 
 
@@ -63,8 +71,8 @@ def require_plain_function(
     is_async = _is_async(function) or _is_async(called)
     is_wrong_class = isinstance(function, type) and not can_be_class
     if is_async or is_wrong_class or not callable(function):
-        prefix = "async function " if is_async else ""
-        raise TypeError(f"{name}: {prefix}{function!r:.200}: must be {allowed}, without async")
+        described = f"async function {function_name(function)}" if is_async else shown(function)
+        raise TypeError(f"{name}: {described}: must be {allowed}, without async")
     if parameters:
         require_parameters(f"{name}: {function_name(function)}", function, *parameters)
 
@@ -77,7 +85,7 @@ def require_async_function(name: str, function: object, allowed: str = ASYNC_FUN
     """
     is_plain = isinstance(function, FunctionType | MethodType) and not _may_be_async(function)
     if is_plain or isinstance(function, type) or not callable(function):
-        raise TypeError(f"{name}: {function!r:.200}: must be {allowed}")
+        raise TypeError(f"{name}: {_described(function)}: must be {allowed}")
 
 
 def _may_be_async(function: FunctionType | MethodType) -> bool:
@@ -108,9 +116,7 @@ _UNFINISHED: Final = (
     Awaitable,
     AsyncIterator,
     Generator,
-    FunctionType,
-    MethodType,
-    BuiltinFunctionType,
+    *_FUNCTIONS,
 )
 """What a function returns that does not await or call another one. No check of the function itself can find it."""
 

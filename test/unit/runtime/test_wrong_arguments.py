@@ -157,7 +157,7 @@ def wrong(value: object) -> Any:
         (
             lambda: builder().watches(SERVICE, wrong(max)),
             (
-                f"watches({SERVICE}): <built-in function max>: must be an EventHandler, "
+                f"watches({SERVICE}): function max: must be an EventHandler, "
                 "such as EnqueueRequestsFromMapFunc(function)"
             ),
         ),
@@ -171,7 +171,7 @@ def wrong(value: object) -> Any:
         (
             lambda: builder().watches(SERVICE, wrong(SimpleNamespace(requests=function))),
             (
-                f"watches({SERVICE}): SimpleNamespace.requests: async function {function!r}: must be a method that "
+                f"watches({SERVICE}): SimpleNamespace.requests: async function function: must be a method that "
                 "returns requests, without async"
             ),
         ),
@@ -288,13 +288,13 @@ def wrong(value: object) -> Any:
         (
             lambda: new_manager().add(wrong(plain)),
             (
-                f"runnable: {plain!r}: must be a coroutine function (async def), "
+                "runnable: function plain: must be a coroutine function (async def), "
                 "or an object with the method run"
             ),
         ),
         (
             lambda: new_manager().add(wrong(PLAIN_RUNNABLE)),
-            f"PlainRunnable.run: {PLAIN_RUNNABLE.run!r}: must be a coroutine function (async def)",
+            "PlainRunnable.run: function PlainRunnable.run: must be a coroutine function (async def)",
         ),
         (
             lambda: Finalizer(wrong("x/y"), wrong(7)),
@@ -892,14 +892,14 @@ CHARACTERS = "must be 1 to 128 printable characters, such as website-operator"
         (
             lambda: EnqueueRequestsFromMapFunc(wrong(function)),
             (
-                f"EnqueueRequestsFromMapFunc: async function {function!r}: must be a function that returns "
+                "EnqueueRequestsFromMapFunc: async function function: must be a function that returns "
                 "requests, without async"
             ),
         ),
         (
             lambda: builder().owns(SERVICE, wrong(function)),
             (
-                f"predicate of {SERVICE}: async function {function!r}: must be a function or an instance, such "
+                f"predicate of {SERVICE}: async function function: must be a function or an instance, such "
                 "as GenerationChanged(), without async"
             ),
         ),
@@ -941,14 +941,14 @@ CHARACTERS = "must be 1 to 128 printable characters, such as website-operator"
         (
             lambda: ValueChanged(SERVICE, function),
             (
-                f"ValueChanged: async function {function!r}: must be a function that returns a part of the "
+                "ValueChanged: async function function: must be a function that returns a part of the "
                 "object, without async"
             ),
         ),
         (
             lambda: new_manager().cache.informer(SERVICE).add_index("a", wrong(function)),
             (
-                f"index 'a': async function {function!r}: must be a function that returns strings, "
+                "index 'a': async function function: must be a function that returns strings, "
                 "without async"
             ),
         ),
@@ -1077,10 +1077,14 @@ async def coroutine_function(_: Object) -> None:
 
 
 @pytest.mark.parametrize("name", ["apply", "cleanup"])
-@pytest.mark.parametrize("function", [plain, 7, Result], ids=["plain", "number", "class"])
+@pytest.mark.parametrize(
+    ("function", "shown"),
+    [(plain, "function plain"), (7, "7"), (Result, repr(Result))],
+    ids=["plain", "number", "class"],
+)
 @pytest.mark.parametrize("is_deleting", [False, True])
 async def test_plain_function_for_a_finalizer_is_rejected(
-    name: str, function: Any, *, is_deleting: bool
+    name: str, function: Any, shown: str, *, is_deleting: bool
 ) -> None:
     metadata: Object = {"namespace": "default", "name": "a"}
     if is_deleting:
@@ -1095,7 +1099,7 @@ async def test_plain_function_for_a_finalizer_is_rejected(
     with pytest.raises(TypeError) as caught:
         await finalizer.reconcile(obj, **functions)
     assert str(caught.value) == (
-        f"Finalizer.reconcile: {name}: {function!r}: must be a coroutine function (async def)"
+        f"Finalizer.reconcile: {name}: {shown}: must be a coroutine function (async def)"
     )
 
 

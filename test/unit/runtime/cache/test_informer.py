@@ -292,7 +292,7 @@ async def test_informer_waits_for_missing_crd_until_woken() -> None:
     mapper, clock = ScriptedMapper(), SleepForeverClock()
     async with running_informer(mapper=mapper, clock=clock) as (server, informer):
         await wait_until(lambda: bool(clock.sleeps))
-        assert informer.problem == "RayCluster.v1.ray.io is not served"
+        assert informer.problem == "not served: no matches for RayCluster.v1.ray.io"
         assert not informer.has_synced
         assert server.queries == []
         mapper.resources[RAY] = RESOURCE

@@ -86,11 +86,11 @@ def test_equivalent_label_selectors_are_equal() -> None:
 @pytest.mark.parametrize(
     ("selector", "message"),
     [
-        ("a=b,", "'the end' where a label key was expected"),
+        ("a=b,", "found the end where a label key was expected"),
         ("=b", "'=' where a label key was expected"),
         ("a=b c=d", "found 'c' where ','"),
         ("a in b", "found 'b' where '('"),
-        ("a in (b", "found 'the end' where ','"),
+        ("a in (b", "found the end where ',' or ')' was"),
         ("a in (b c)", "found 'c' where ','"),
         ("a like b", "operator 'like': must be one of"),
         ("a>x", "Gt needs one integer"),
