@@ -97,7 +97,8 @@ class ObjectKind(Protocol[T_co]):
 def require_kind(name: str, kind: object) -> GVK:
     """Return the GVK of ``kind``, which the function ``name`` got. Raises :class:`TypeError` if it is no kind.
 
-    Raises :class:`ValueError` for a group or a version with a slash, which is an ``apiVersion``, and for ``core``.
+    Raises :class:`ValueError` for a group or a version with a slash, which is an ``apiVersion``, for both in the wrong
+    order, and for ``core``.
     """
     gvk = getattr(kind, "gvk", None)
     if not isinstance(gvk, GVK):
@@ -108,11 +109,20 @@ def require_kind(name: str, kind: object) -> GVK:
         raise InvalidArgument(
             f"{name}: {gvk!r:.200}: group and version must be separate, as in GVK('apps', 'v1', 'Deployment')"
         )
+    if "." in gvk.version or _is_version(gvk.group):
+        raise InvalidArgument(
+            f"{name}: {gvk!r:.200}: the group must come first, as in GVK('apps', 'v1', 'Deployment')"
+        )
     if gvk.group == "core":
         raise InvalidArgument(
             f"{name}: {gvk!r:.200}: the group of core kinds must be empty, as in GVK('', 'v1', 'Pod')"
         )
     return gvk
+
+
+def _is_version(group: str) -> bool:
+    """Return whether a group is a version, such as ``v1`` or ``v1beta1``."""
+    return group.startswith("v") and group[1:2].isdigit() and "." not in group
 
 
 def require_gvk(name: str, gvk: object) -> None:

@@ -878,6 +878,13 @@ CHARACTERS = "must be 1 to 128 printable characters, such as website-operator"
                 "separate, as in GVK('apps', 'v1', 'Deployment')"
             ),
         ),
+        *(
+            (
+                lambda gvk=gvk: builder().owns(gvk),
+                f"owns: {gvk!r}: the group must come first, as in GVK('apps', 'v1', 'Deployment')",
+            )
+            for gvk in (GVK("v1", "apps", "Deployment"), GVK("v1beta1", "example.com", "Website"))
+        ),
         (
             lambda: builder().owns(GVK("", "apps/v1", "Deployment")),
             (
