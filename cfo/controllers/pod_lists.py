@@ -96,19 +96,15 @@ async def list_pods(
     return found
 
 
-async def list_pods_that_can_run(
-    client: Client, namespace: str, *, labels: str = ""
-) -> list[PodMeta]:
+async def list_pods_that_can_run(client: Client, namespace: str) -> list[PodMeta]:
     """Return the metadata of the active pods, without those that are being deleted and have no node.
 
     Such a pod never gets a node: schedulers skip it, and the API server refuses the binding. But its finalizers, which
     are its tenant's, can keep it. Metadata has no node, so a second list has the pods with one, if that matters. Raises
     the errors of API requests.
     """
-    active = await list_pods(client, namespace, labels=labels)
+    active = await list_pods(client, namespace)
     if not any(pod.is_forced for pod in active):
         return active
-    on_nodes = {
-        pod.uid for pod in await list_pods(client, namespace, labels=labels, fields=_ON_NODE)
-    }
+    on_nodes = {pod.uid for pod in await list_pods(client, namespace, fields=_ON_NODE)}
     return [pod for pod in active if not pod.is_forced or pod.uid in on_nodes]

@@ -206,7 +206,6 @@ def _relevant_state(entry: Entry, gvk: GVK) -> tuple[Any, ...]:
         entry.meta.uid,
         entry.meta.is_deleting,
         entry.meta.controller,
-        _has_changed(gvk, entry.meta.generation),
         _result(gvk, _status_of(entry))[:2],  # that it retries matters only if a pod has failed
     )
 
@@ -245,7 +244,6 @@ def _object(
     is_owned: bool,
     deleting: bool,
     finalizers: Iterable[object],
-    generation: object,
     gvk: GVK,
     status: object,
 ) -> ComponentObject:
@@ -255,25 +253,7 @@ def _object(
         text(name, _MAX_FINALIZER) for name in finalizers if name not in _COLLECTOR_FINALIZERS
     )
     shown = tuple(islice(others, _MAX_FINALIZERS))
-    return ComponentObject(
-        uid,
-        is_owned,
-        deleting,
-        failed,
-        completed,
-        retries,
-        failure,
-        finalizers=shown,
-        changed=_has_changed(gvk, generation),
-    )
-
-
-def _has_changed(gvk: GVK, generation: object) -> bool:
-    """Return whether the spec of an object has changed since its creation: API servers count that from 1.
-
-    That of a pod changes when its scheduling gates are removed, and when its deletion begins, and it creates no pods.
-    """
-    return gvk != POD and isinstance(generation, int) and generation > 1
+    return ComponentObject(uid, is_owned, deleting, failed, completed, retries, failure, shown)
 
 
 def _from_entry(entry: Entry, owner_uid: str, gvk: GVK) -> ComponentObject:
@@ -284,7 +264,6 @@ def _from_entry(entry: Entry, owner_uid: str, gvk: GVK) -> ComponentObject:
         is_owned=is_owned,
         deleting=entry.meta.is_deleting,
         finalizers=entry.meta.finalizers,
-        generation=entry.meta.generation,
         gvk=gvk,
         status=_status_of(entry),
     )
@@ -297,7 +276,6 @@ def _from_object(obj: Mapping[str, Any], owner_uid: str, gvk: GVK) -> ComponentO
         is_owned=is_owned,
         deleting=is_deleting(obj),
         finalizers=elements(path(obj, "metadata", "finalizers")),
-        generation=path(obj, "metadata", "generation"),
         gvk=gvk,
         status=obj.get("status"),
     )

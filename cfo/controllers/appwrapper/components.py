@@ -110,8 +110,6 @@ class ComponentObject(msgspec.Struct, frozen=True):
     ``owned``: the AppWrapper is its controller, by uid. ``failed`` and ``completed`` are reported by the controller of
     the object's kind; ``retries``: that controller replaces failed pods until it reports one of them. ``failure`` is
     why it has failed, as that controller says. ``finalizers`` are the first ones that users or controllers have set.
-    ``changed``: its spec has changed since its creation, so that its pods can lack the label of the AppWrapper. It is
-    false for a pod.
     """
 
     uid: str = ""
@@ -122,7 +120,6 @@ class ComponentObject(msgspec.Struct, frozen=True):
     retries: bool = False
     failure: str = ""
     finalizers: tuple[str, ...] = ()
-    changed: bool = False
 
 
 def components_of(wrapper: Mapping[str, Any]) -> list[Component]:

@@ -73,11 +73,6 @@ class WrapperObservation(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it has kept quota for too long that its pods do not request."""
         return self.unused_until is not None and self.now >= self.unused_until
 
-    @property
-    def has_changed_components(self) -> bool:
-        """Whether a component was changed after its creation, so that its pods can lack the AppWrapper's label."""
-        return any(obj is not None and obj.changed for obj in self.objects)
-
     def limited(self, deadline: datetime) -> datetime:
         """Return ``deadline``, or an earlier one if it keeps quota that its pods do not request."""
         return deadline if self.unused_until is None else min(deadline, self.unused_until)

@@ -1,11 +1,10 @@
 """Lists the pods of namespaces, for decisions that release or keep quota.
 
-Users can remove the label by which the pods of AppWrappers are cached. So before quota is released, the pods without it
-are listed. If the cache has no room for all pods of the namespace, those with the label are listed as well, and those
-that have succeeded; then also while an AppWrapper has quota, because a user who fills the cache could otherwise hide
-pods that its queue has not admitted, or that request next to nothing. While a component of an AppWrapper exists that
-was changed, its pods can lack the label from the start, so those without it are listed as often, with their owners.
-While Workloads wait whose AppWrappers no longer exist, all pods are listed.
+Users can change the label by which the pods of AppWrappers are cached, and remove it. So before quota is released, all
+pods that can run are listed, and their owners are read. If the cache has no room for all pods of the namespace, those
+that have succeeded are listed as well; then also while an AppWrapper has quota, because a user who fills the cache
+could otherwise hide pods that its queue has not admitted, or that request next to nothing. All are listed, too, while
+Workloads wait whose AppWrappers no longer exist.
 
 Lists have only the metadata of pods. So owners of pods are read one by one, and of AppWrappers that ask, pods that the
 cache lacks: in turns, a limited number for each list. Each namespace has the same limits, and one list at a time.
@@ -46,8 +45,8 @@ from cfo.runtime import (
 _PAUSE_SHARE: Final = 9.0
 """After a list, the next one of the namespace waits this multiple of its duration."""
 
-_REGULAR_PAUSE: Final = 30.0
-"""The least seconds before a list that releases no quota, or of more pods than the cache has room for."""
+_CROWDED_PAUSE: Final = 30.0
+"""The least seconds between two lists of a namespace with more pods than the cache has room for."""
 
 _WORKLOADS_INTERVAL: Final = 10.0
 """The least seconds between the begin of two lists of a namespace in which Workloads wait."""
@@ -73,22 +72,12 @@ _MAX_IDLE_NAMESPACES: Final = 256
 class _Question(msgspec.Struct, frozen=True):
     """``uid``: which AppWrapper asked; ``asked_at``: the number of the last list that began before.
 
-    ``releases``: it gives back its quota if no pod is found. ``unlabelled``: its pods can lack the label, so the owners
-    of these are needed.
+    ``releases``: it gives back its quota if no pod is found.
     """
 
     uid: str
     asked_at: int
     releases: bool
-    unlabelled: bool
-
-    def covers(self, other: _Question) -> bool:
-        """Return whether a list for this question answers the later question ``other`` as well."""
-        return (
-            self.uid == other.uid
-            and self.releases >= other.releases
-            and self.unlabelled >= other.unlabelled
-        )
 
 
 class _ReadPod(msgspec.Struct, frozen=True):
@@ -103,17 +92,15 @@ class _Namespace(msgspec.Struct):
     """The lists of one namespace.
 
     ``begun`` and ``listed`` are the numbers of the last list that began, and that ended with ``pods``. ``next_at`` is
-    when the next one may begin, and ``regular_at`` when one may that releases no quota. ``workloads`` is the number of
-    Workloads that wait, and ``questions`` has those of AppWrappers by name. ``can_read`` is how many pods may still be
-    read until the next list. ``lineages`` and ``read_pods`` are what is known of listed pods, by the controller, and by
-    the uid of the pod.
+    when the next one may begin. ``workloads`` is the number of Workloads that wait, and ``questions`` has those of
+    AppWrappers by name. ``can_read`` is how many pods may still be read until the next list. ``lineages`` and
+    ``read_pods`` are what is known of listed pods, by the controller, and by the uid of the pod.
     """
 
     begun: int = 0
     listed: int = 0
     is_running: bool = False
     next_at: float = 0.0
-    regular_at: float = 0.0
     pods: ActivePods = msgspec.field(default_factory=ActivePods)
     workloads: int = 0
     questions: dict[str, _Question] = {}
@@ -128,8 +115,8 @@ class _Namespace(msgspec.Struct):
 
     @property
     def needs_all_owners(self) -> bool:
-        """Whether the owners of pods without the label are needed."""
-        return self.workloads > 0 or any(each.unlabelled for each in self.questions.values())
+        """Whether the owners of pods without the label are needed, because quota may be released."""
+        return self.workloads > 0 or any(each.releases for each in self.questions.values())
 
 
 class NamespacePods:
@@ -173,28 +160,18 @@ class NamespacePods:
         return state.pods
 
     async def read_for(
-        self,
-        wrapper: NamespacedName,
-        uid: str,
-        *,
-        releases: bool = False,
-        unlabelled: bool = False,
+        self, wrapper: NamespacedName, uid: str, *, releases: bool = False
     ) -> ActivePods | None:
         """Return the pods of a list that began after ``wrapper`` asked first; ``None``: ask again later.
 
         An AppWrapper with the same name and another ``uid`` has not asked yet. Before it ``releases`` quota, it asks
-        again: its pods may have been created since it asked for another reason. ``unlabelled``: the list has the owners
-        of pods without the label as well. Raises the errors of API requests.
+        again: its pods may have been created since it asked for another reason. Raises the errors of API requests.
         """
         state = self._state_of(wrapper.namespace)
-        asked = _Question(uid, state.begun, releases, unlabelled)
         question = state.questions.get(wrapper.name)
-        if question is None or not question.covers(asked):
-            question = asked
+        if question is None or question.uid != uid or question.releases < releases:
+            question = _Question(uid, state.begun, releases)
             state.questions[wrapper.name] = question
-        is_answered = state.listed > question.asked_at
-        if not releases and not is_answered and self._clock.monotonic() < state.regular_at:
-            return None
         pods = await self.read(wrapper.namespace, question.asked_at)
         if pods is not None:
             self.forget(wrapper)
@@ -206,11 +183,6 @@ class NamespacePods:
         if asked_at is not None and state.listed > asked_at:
             return _RUNNING_SECONDS
         return max(state.next_at - self._clock.monotonic(), _RUNNING_SECONDS)
-
-    def regular_retry_after(self, namespace: str) -> float:
-        """Return the seconds after which to ask again for a reason that releases no quota."""
-        state = self._state_of(namespace)
-        return max(state.regular_at - self._clock.monotonic(), _RUNNING_SECONDS)
 
     def forget(self, wrapper: NamespacedName) -> None:
         """Forget that ``wrapper`` asked; the pods are dropped when nothing waits in its namespace."""
@@ -268,7 +240,7 @@ class NamespacePods:
         self._namespaces = {
             name: state
             for name, state in self._namespaces.items()
-            if state.is_awaited or state.is_running or now < state.next_at + _REGULAR_PAUSE
+            if state.is_awaited or state.is_running or now < state.next_at + _CROWDED_PAUSE
         }
 
     async def _list(self, namespace: str, state: _Namespace) -> None:
@@ -287,14 +259,11 @@ class NamespacePods:
             if state.workloads:
                 pause = max(pause, began + _WORKLOADS_INTERVAL - ended)
             elif is_crowded:
-                pause = max(pause, _REGULAR_PAUSE)
+                pause = max(pause, _CROWDED_PAUSE)
             state.next_at = ended + pause
-            state.regular_at = max(state.next_at, ended + _REGULAR_PAUSE)
 
     async def _pods_of(self, namespace: str, state: _Namespace, *, is_crowded: bool) -> ActivePods:
-        needs_all = is_crowded or state.workloads > 0
-        selector = "" if needs_all else f"!{APPWRAPPER_LABEL}"
-        active = await list_pods_that_can_run(self._client, namespace, labels=selector)
+        active = await list_pods_that_can_run(self._client, namespace)
         ended: list[PodMeta] = []
         if is_crowded:
             ended = await list_pods(

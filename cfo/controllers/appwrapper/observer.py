@@ -52,8 +52,6 @@ from cfo.controllers.appwrapper.pods import (
     WRAPPERS,
     WrapperPod,
     pods_of,
-    pods_of_controller,
-    pods_with_uid,
 )
 from cfo.controllers.appwrapper.reservations import Reservations
 from cfo.controllers.appwrapper.status import is_true
@@ -274,8 +272,8 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
     ) -> WrapperObservation:
         """Return ``observation`` with the pods that descend from the AppWrapper and that it lacks.
 
-        ``listed`` has those that have lost the label, or that the cache has no room for; they are read with
-        ``read_pods``. Those with the label of another AppWrapper are in the cache.
+        ``listed`` also has those that have lost the label, have that of another AppWrapper, or that the cache has no
+        room for; they are read with ``read_pods``.
         """
         wrapper = observation.wrapper
         namespace, name = key_of(wrapper)
@@ -284,22 +282,10 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         ancestors = known.by_uid() | own
         found = listed.own_pods(ancestors)
         _remember(known, found, namespace)
-        relabelled: list[Entry] = []
-        for uid in ancestors:
-            relabelled += pods_of_controller(self.pods, namespace, uid)
-            relabelled += pods_with_uid(self.pods, namespace, uid)
         pods = {pod.uid: pod for pod in observation.pods}
-        for pod in await pods_of(relabelled):
-            if pod.uid in pods:
-                continue
-            entry = self.pods.entry(pod.key)
-            controller = entry.meta.controller if entry is not None else None
-            owner = controller.uid if controller is not None else ""
-            ancestor = ancestors.get(pod.uid) or ancestors.get(owner, "")
-            pods[pod.uid] = replace(pod, ancestor=ancestor)
-        uncached = [each for each in found if each.pod.uid not in pods]
-        read = await read_pods(namespace, [each.pod for each in uncached])
-        for each in uncached:
+        lacking = [each for each in found if each.pod.uid not in pods]
+        read = await read_pods(namespace, [each.pod for each in lacking])
+        for each in lacking:
             uid = each.pod.uid
             whole = read.get(uid)
             if whole is None and uid in read:

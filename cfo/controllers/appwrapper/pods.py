@@ -47,7 +47,6 @@ from cfo.runtime import (
     key_of,
     uid_of,
 )
-from cfo.runtime.cache import by_controller, controller_key
 from cfo.runtime.objects import parse_time
 
 _BATCH: Final = 100
@@ -57,8 +56,6 @@ _MAX_KEPT: Final = 32
 """How many containers that have ended, and resources, of a pod are kept outside the cache."""
 
 _NODE_INDEX = "appwrapper-node"
-_CONTROLLER_INDEX = "appwrapper-controller"
-_UID_INDEX = "appwrapper-uid"
 
 
 class _PodSpec(PodShape, gc=False, omit_defaults=True, rename="camel"):
@@ -244,27 +241,11 @@ WRAPPERS: Final = NamingLabel(APPWRAPPER_LABEL)
 def add_indexes(pods: Informer) -> None:
     """Add the indexes of this module to the informer of pods."""
     WRAPPERS.add_index(pods).add_index(_NODE_INDEX, _index_node)
-    pods.add_index(_CONTROLLER_INDEX, by_controller).add_index(_UID_INDEX, _index_uid)
 
 
 def pods_on_node(pods: Reader, node: str) -> list[Entry]:
     """Return the pods that are scheduled to a node."""
     return pods.entries(index=(_NODE_INDEX, node))
-
-
-def pods_of_controller(pods: Reader, namespace: str, uid: str) -> list[Entry]:
-    """Return the pods in ``namespace`` whose controller has this uid."""
-    return pods.entries(index=(_CONTROLLER_INDEX, controller_key(namespace, uid)))
-
-
-def pods_with_uid(pods: Reader, namespace: str, uid: str) -> list[Entry]:
-    """Return the pod in ``namespace`` with this uid, if it exists."""
-    found = pods.entries(index=(_UID_INDEX, uid))
-    return [pod for pod in found if pod.namespace == namespace]
-
-
-def _index_uid(pod: Entry) -> list[str]:
-    return [pod.meta.uid]
 
 
 def _index_node(pod: Entry) -> list[str]:

@@ -50,9 +50,9 @@ from cfo.controllers.appwrapper.refused_pods import RefusedPods
 from cfo.controllers.appwrapper.reservations import Reservations
 from cfo.controllers.appwrapper.transition import (
     decide,
-    has_excess,
     needs_list,
     releases,
+    takes_excess_back,
 )
 from cfo.controllers.appwrapper.workload import is_terminated
 from cfo.controllers.appwrapper.workload_decision import QueueState, queue_state_without_workloads
@@ -168,22 +168,19 @@ class AppWrapperReconciler(msgspec.Struct, frozen=True, eq=False):
             observation, decision = await self._explained(
                 observation, decision, decision.unexplained
             )
-        unlabelled = observation.has_changed_components
         if releases(observation, decision):
-            listed = await self.namespaces.read_for(
-                request, uid_of(wrapper), releases=True, unlabelled=unlabelled
-            )
+            listed = await self.namespaces.read_for(request, uid_of(wrapper), releases=True)
             if listed is None:
                 return Result(requeue_after=self.namespaces.retry_after(request.namespace))
             observation, decision = await self._confirmed(observation, decision, listed)
         elif needs_list(observation, decision):
-            listed = await self.namespaces.read_for(request, uid_of(wrapper), unlabelled=unlabelled)
-            retry_after = self.namespaces.regular_retry_after(request.namespace)
+            listed = await self.namespaces.read_for(request, uid_of(wrapper))
+            retry_after = self.namespaces.retry_after(request.namespace)
             if listed is not None:
                 observation, decision = await self._confirmed(observation, decision, listed)
                 if _is_deleted_early(observation, decision):
                     return Result(requeue_after=retry_after)
-            elif has_excess(observation) or observation.is_overdue:
+            elif takes_excess_back(observation, decision) or observation.is_overdue:
                 return Result(requeue_after=retry_after)
             decision.requeue_at(observation.now + timedelta(seconds=retry_after))
         self.observer.note_decision(observation, decision)

@@ -92,14 +92,17 @@ def releases(observation: WrapperObservation, decision: WrapperDecision) -> bool
 
 def needs_list(observation: WrapperObservation, decision: WrapperDecision) -> bool:
     """Return whether pods that the cache leaves out can exceed the quota, not use it, or run after it was returned."""
-    if not observation.is_queued or not decision.status.is_true(RESOURCES_DEPLOYED):
+    if not decision.status.is_true(RESOURCES_DEPLOYED):
         return False
-    return observation.knowledge is PodKnowledge.LEFT_OUT or observation.has_changed_components
+    return observation.is_queued and observation.knowledge is PodKnowledge.LEFT_OUT
 
 
-def has_excess(observation: WrapperObservation) -> bool:
-    """Return whether more pods than its queue admitted were found before."""
-    return observation.status().reason(UNHEALTHY) == EXCESS
+def takes_excess_back(observation: WrapperObservation, decision: WrapperDecision) -> bool:
+    """Return whether ``decision`` goes on as if no more pods were found than its queue admitted, as were before."""
+    before = observation.status()
+    after = decision.status
+    had_excess = before.reason(UNHEALTHY) == EXCESS
+    return had_excess and after.reason(UNHEALTHY) != EXCESS and after.phase is before.phase
 
 
 def decide(observation: WrapperObservation) -> WrapperDecision:

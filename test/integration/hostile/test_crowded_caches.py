@@ -99,31 +99,17 @@ async def test_running_pods_that_the_cache_leaves_out_are_not_missing(
         ]
 
 
-HIDDEN = pytest.mark.parametrize("is_full", [True, False], ids=["full cache", "no label"])
-"""Users can fill the cache, or remove the label by which pods are watched from the template of a component."""
-
-
-def scaled_out_of_sight(manager: Manager, replicas: int, *, is_full: bool) -> Object:
-    """Return a change of a Deployment after which the cache has none of its new pods."""
-    labels: Object = {}
-    if is_full:
-        fill_cache(manager)
-    else:
-        labels = {APPWRAPPER_LABEL: None}
-    template = {"metadata": {"annotations": {"rollout": "2"}, "labels": labels}}
-    return {"spec": {"replicas": replicas, "template": template}}
-
-
-@HIDDEN
 async def test_pods_beyond_the_quota_are_found_although_the_cache_leaves_them_out(
-    environment: AppWrapperEnvironment, is_full: bool
+    environment: AppWrapperEnvironment,
 ) -> None:
     async with run_appwrapper_controllers(environment, clock=SteppedClock()) as manager:
         queued = wrapper(deployment(1), retryLimit="0")
         queued["metadata"]["labels"] = {QUEUE_NAME_LABEL: "lq"}
         await environment.create(queued)
         await environment.wait_for_condition("PodsReady", "True")
-        changes = scaled_out_of_sight(manager, 20, is_full=is_full)
+        fill_cache(manager)
+        new_template = {"metadata": {"annotations": {"rollout": "2"}}}
+        changes = {"spec": {"replicas": 20, "template": new_template}}
         await environment.client.patch(DEPLOYMENT, NamespacedName("ns", "d"), changes)
         await environment.wait_for_condition("Unhealthy", "True", "ExcessPods")
         await environment.wait_for_phase("Failed")
@@ -140,15 +126,15 @@ async def start_pod_in_queue(environment: AppWrapperEnvironment, queued: Object)
     await environment.wait_for_condition("PodsReady", "True")
 
 
-@HIDDEN
 async def test_pods_after_the_success_are_found_although_the_cache_leaves_them_out(
-    environment: AppWrapperEnvironment, is_full: bool
+    environment: AppWrapperEnvironment,
 ) -> None:
     async with run_appwrapper_controllers(environment, clock=SteppedClock()) as manager:
         await start_pod_in_queue(environment, wrapper(pod("own"), deployment(0)))
         await environment.set_pod_status("own", "Succeeded")
         await environment.wait_for_phase("Succeeded")
-        changes = scaled_out_of_sight(manager, 3, is_full=is_full)
+        fill_cache(manager)
+        changes = {"spec": {"replicas": 3}}
         await environment.client.patch(DEPLOYMENT, NamespacedName("ns", "d"), changes)
         await environment.wait_for_condition("ResourcesDeployed", "False")
         assert not await environment.client.list(POD, namespace="ns")

@@ -6,7 +6,7 @@ import pytest
 
 from cfo.api.appwrapper.names import APPWRAPPER, APPWRAPPER_LABEL
 from cfo.runtime.client.client import Client
-from cfo.runtime.objects.kinds import JOB, POD
+from cfo.runtime.objects.kinds import DEPLOYMENT, JOB, POD
 from cfo.runtime.objects.rbac import Rule
 from cfo.runtime.objects.unstructured import (
     NamespacedName,
@@ -110,6 +110,46 @@ async def test_pod_that_lost_its_owner_keeps_the_quota(label: str | None) -> Non
         await environment.wait_for_phase("Suspended")
 
 
+@pytest.mark.parametrize("label", [None, "other"])
+async def test_pods_of_a_changed_template_keep_the_quota(label: str | None) -> None:
+    """A Deployment's pods descend from a ReplicaSet, which the operator does not know when they are created."""
+    clock = SteppedClock()
+    async with (
+        start_appwrapper_environment(controllers=CONTROLLERS) as environment,
+        run_appwrapper_controllers(environment, clock=clock),
+    ):
+        await environment.create_namespace()
+        await environment.create(wrapper(deployment("d")))
+        await environment.wait_for_condition("PodsReady", "True")
+        slow = {"annotations": {"envtest.cfo/stop-after": "3600"}}
+        change = {
+            "metadata": {"labels": {APPWRAPPER_LABEL: label}, **slow},
+            "spec": {"terminationGracePeriodSeconds": 3600},
+        }
+        key = NamespacedName("ns", "d")
+        await environment.client.patch(DEPLOYMENT, key, {"spec": {"template": change}})
+
+        async def is_replaced() -> bool:
+            pods = await environment.client.list(POD, namespace="ns")
+            periods = [pod["spec"]["terminationGracePeriodSeconds"] for pod in pods]
+            return periods == [3600] and pods[0]["status"]["phase"] == "Running"
+
+        await eventually(is_replaced, "the pod of the new template")
+        await environment.set_suspend(True)
+        await environment.wait_for_condition("DeletingResources", "True")
+        await environment.wait_until_idle()
+        assert is_quota_reserved(await environment.get_wrapper())
+
+        async def is_forced() -> bool:
+            await environment.skip_to_next_timer()
+            await environment.wait_until_idle()
+            assert not is_quota_reserved(await environment.get_wrapper())
+            return True
+
+        await eventually(is_forced, "the release of the quota")
+        assert await environment.client.list(POD, namespace="ns") == []
+
+
 async def test_suspended_appwrapper_waits_for_a_pod_without_its_label() -> None:
     async with (
         start_appwrapper_environment() as environment,
@@ -135,6 +175,19 @@ async def test_suspended_appwrapper_waits_for_a_pod_without_its_label() -> None:
         await environment.wait_for_condition("DeletingResources", "True")
         await environment.wait_until_idle()
         assert is_quota_reserved(await environment.get_wrapper())
+
+
+def deployment(name: str) -> Object:
+    """Return a Deployment of one pod."""
+    labels = {"app": name}
+    container = {"name": "main", "image": "busybox"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
+    }
 
 
 def kept_component(kind: str) -> Object:

@@ -157,46 +157,15 @@ def pods(server: Server, clock: FakeClock) -> NamespacePods:
 async def test_many_appwrappers_share_few_lists(
     pods: NamespacePods, server: Server, clock: FakeClock
 ) -> None:
-    assert await pods.read_for(wrapper(0), "u", releases=True) is not None
+    assert await pods.read_for(wrapper(0), "u") is not None
     for number in range(1, 100):
-        assert await pods.read_for(wrapper(number), "u", releases=True) is None
+        assert await pods.read_for(wrapper(number), "u") is None
     assert server.lists == 1
     assert pods.retry_after("ns") == pytest.approx(9)
     clock.advance(9)
     for number in range(1, 100):
-        assert await pods.read_for(wrapper(number), "u", releases=True) is not None
+        assert await pods.read_for(wrapper(number), "u") is not None
     assert server.lists == 2
-
-
-async def test_appwrappers_that_release_nothing_share_one_list_in_30_seconds(
-    pods: NamespacePods, server: Server, clock: FakeClock
-) -> None:
-    assert await pods.read_for(wrapper(0), "u", unlabelled=True) is not None
-    clock.advance(9)
-    for number in range(100):
-        assert await pods.read_for(wrapper(number), "u", unlabelled=True) is None
-    assert pods.regular_retry_after("ns") == pytest.approx(21)
-    assert server.lists == 1
-    clock.advance(21)
-    for number in range(100):
-        assert await pods.read_for(wrapper(number), "u", unlabelled=True) is not None
-    assert server.lists == 2
-
-
-async def test_owners_of_pods_without_the_label_are_read_once_if_a_question_needs_them(
-    pods: NamespacePods, server: Server, clock: FakeClock
-) -> None:
-    server.add_pod("a", "own-job", label="")
-    server.add_pod("b", "other", label="")
-    server.objects["other"] = {"metadata": {"uid": "other"}}
-    assert await pods.read_for(CROWDED, "u") is not None
-    assert server.reads == []
-    for _ in range(3):
-        clock.advance(30)
-        found = await pods.read_for(CROWDED, "u", unlabelled=True)
-        assert found is not None
-        assert [each.pod.name for each in found.own_pods({"u": "u"})] == ["a"]
-    assert server.reads == ["own-job", "w", "other"]
 
 
 async def test_list_that_began_before_the_question_does_not_answer_it(
@@ -206,17 +175,17 @@ async def test_list_that_began_before_the_question_does_not_answer_it(
     answers = []
 
     async def ask() -> None:
-        answers.append(await pods.read_for(wrapper(0), "u", releases=True))
+        answers.append(await pods.read_for(wrapper(0), "u"))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask)
         await anyio.wait_all_tasks_blocked()
-        assert await pods.read_for(wrapper(1), "u", releases=True) is None
+        assert await pods.read_for(wrapper(1), "u") is None
         server.gate.set()
     assert answers[0] is not None
-    assert await pods.read_for(wrapper(1), "u", releases=True) is None
+    assert await pods.read_for(wrapper(1), "u") is None
     clock.advance(9)
-    found = await pods.read_for(wrapper(1), "u", releases=True)
+    found = await pods.read_for(wrapper(1), "u")
     assert found is not None
     assert [each.pod.name for each in found.own_pods({"job": "c"})] == ["p2"]
 
@@ -225,19 +194,19 @@ async def test_recreated_appwrapper_gets_a_later_list(
     pods: NamespacePods, server: Server, clock: FakeClock
 ) -> None:
     """Otherwise the pods that it had created meanwhile would be missing in the list that releases its quota."""
-    assert await pods.read_for(wrapper(0), "first", releases=True) is not None
-    assert await pods.read_for(wrapper(1), "old", releases=True) is None
+    assert await pods.read_for(wrapper(0), "first") is not None
+    assert await pods.read_for(wrapper(1), "old") is None
     clock.advance(9)
-    assert await pods.read_for(wrapper(2), "other", releases=True) is not None
-    assert await pods.read_for(wrapper(1), "new", releases=True) is None
+    assert await pods.read_for(wrapper(2), "other") is not None
+    assert await pods.read_for(wrapper(1), "new") is None
     clock.advance(9)
-    assert await pods.read_for(wrapper(1), "new", releases=True) is not None
+    assert await pods.read_for(wrapper(1), "new") is not None
     assert server.lists == 3
 
 
 async def test_other_namespace_does_not_wait(pods: NamespacePods) -> None:
-    assert await pods.read_for(wrapper(0), "u", releases=True) is not None
-    assert await pods.read_for(wrapper(0, "other"), "u", releases=True) is not None
+    assert await pods.read_for(wrapper(0), "u") is not None
+    assert await pods.read_for(wrapper(0, "other"), "u") is not None
 
 
 async def test_failed_list_answers_nothing(
@@ -245,11 +214,11 @@ async def test_failed_list_answers_nothing(
 ) -> None:
     server.fails = True
     with pytest.raises(ConnectionResetError, match="lost"):
-        await pods.read_for(wrapper(0), "u", releases=True)
+        await pods.read_for(wrapper(0), "u")
     server.fails = False
-    assert await pods.read_for(wrapper(0), "u", releases=True) is None
+    assert await pods.read_for(wrapper(0), "u") is None
     clock.advance(9)
-    assert await pods.read_for(wrapper(0), "u", releases=True) is not None
+    assert await pods.read_for(wrapper(0), "u") is not None
 
 
 async def test_controller_proves_from_which_component_a_pod_descends(pods: NamespacePods) -> None:
@@ -262,13 +231,24 @@ async def test_controller_proves_from_which_component_a_pod_descends(pods: Names
     assert found.own_pods({"other": "component"}) == []
 
 
-async def test_labelled_pods_are_listed_too_if_the_cache_has_no_room_for_all(
+@pytest.mark.parametrize("label", ["w", "other", ""])
+async def test_owners_of_all_pods_are_read_before_quota_is_released(
+    pods: NamespacePods, server: Server, label: str
+) -> None:
+    """Otherwise a tenant who changes the label in a component's template releases the quota of pods that run."""
+    server.add_pod("own", "own-replicas", label=label)
+    found = await pods.read_for(CROWDED, "u", releases=True)
+    assert found is not None
+    assert [each.pod.name for each in found.own_pods({"u": "u"})] == ["own"]
+    assert server.selectors == [""]
+
+
+async def test_owners_of_pods_without_the_label_are_not_read_for_other_reasons(
     pods: NamespacePods, server: Server
 ) -> None:
-    """Otherwise a tenant who fills the cache of a namespace releases the quota of pods that run."""
-    await pods.read_for(wrapper(0), "u")
-    await pods.read_for(wrapper(0, "crowded"), "u")
-    assert server.selectors == ["!workload.codeflare.dev/appwrapper", ""]
+    server.add_pod("notebook", "own-replicas", label="")
+    assert await pods.read_for(CROWDED, "u") is not None
+    assert server.reads == []
 
 
 async def list_crowded(pods: NamespacePods, clock: FakeClock) -> ActivePods:

@@ -396,7 +396,7 @@ async def test_deletion_is_not_complete_by_a_list_that_may_have_begun_before_it(
         has_unwatched_objects=Mock(return_value=False),
     )
     observer.clock.now.return_value = now
-    namespaces = Mock(read_for=AsyncMock(), regular_retry_after=Mock(return_value=30.0))
+    namespaces = Mock(read_for=AsyncMock(), retry_after=Mock(return_value=30.0))
     read_queue = AsyncMock(return_value=queue_state(obj, None))
     reconciler = AppWrapperReconciler(
         client, Mock(), observer, Mock(), Mock(), namespaces, Mock(), read_queue
