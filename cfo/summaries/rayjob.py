@@ -1,7 +1,7 @@
 """The summary of a RayJob, which only KubeRay reconciles: its state, and why its RayCluster does not exist.
 
-States: ``JobDeploymentStatus`` and ``JobStatus`` in ``rayjob_types.go`` of KubeRay 1.7. Its submitter, a Job, has the
-name of the RayJob.
+States: ``JobDeploymentStatus`` and ``JobStatus`` in ``rayjob_types.go`` of KubeRay 1.7. Its submitter, a Job that some
+modes have, has the name of the RayJob.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from cfo.summaries.summary import Level, Problem, Summary
 _FAILED_STATES: Final = ("Failed", "ValidationFailed")
 _FAILED_JOBS: Final = ("FAILED", "STOPPED")
 
+_READ_LOG: Final = (
+    "read the log of the entrypoint, which the submitter has: kubectl logs -n NAMESPACE job/RAYJOB"
+)
 _REMEDIES: Final = {
-    "AppFailed": "read the log of the entrypoint, which the submitter has: kubectl logs -n NAMESPACE job/RAYJOB",
     "DeadlineExceeded": "set a longer activeDeadlineSeconds, or find out what takes long",
     "ValidationFailed": "correct the RayJob, and create it again",
 }
@@ -78,7 +80,9 @@ def _failure(job: Object) -> Problem:
     """Return why a RayJob has failed, as KubeRay says it."""
     reason = text(path(job, "status", "reason"), 80)
     message = text(path(job, "status", "message"), MAX_MESSAGE)
-    remedy = _REMEDIES.get(reason, DESCRIBE).replace("RAYJOB", shlex.quote(name_of(job)))
+    remedy = _REMEDIES.get(reason, DESCRIBE)
+    if reason == "AppFailed" and _has_submitter(job):
+        remedy = _READ_LOG.replace("RAYJOB", shlex.quote(name_of(job)))
     return Problem(": ".join(filter(None, (reason, message))) or "The RayJob has failed", remedy)
 
 
@@ -95,7 +99,12 @@ def _facts(job: Object, level: Level) -> Iterator[tuple[str, str]]:
 
 def _submitter(job: Object) -> Sequence[tuple[str, str, str]]:
     """Return kind, name and uid of the Job that submits the entrypoint; the RayCluster has a summary of its own."""
-    return ((JOB.kind, name_of(job), ""),)
+    return ((JOB.kind, name_of(job), ""),) if _has_submitter(job) else ()
+
+
+def _has_submitter(job: Object) -> bool:
+    """Return whether a Job submits the entrypoint; in other modes, KubeRay or the head does."""
+    return path(job, "spec", "submissionMode") in (None, "", "K8sJobMode")
 
 
 VIEWS: Final = (

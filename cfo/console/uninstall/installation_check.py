@@ -24,11 +24,11 @@ from cfo.console.uninstall.stored_objects import (
     list_objects,
     named,
     namespaces_in,
+    removable_crds,
     stored_objects,
 )
 from cfo.console.watched_bindings import SELECTOR
 from cfo.features import KINDS
-from cfo.manifests.overlays import bundled_crds
 from cfo.runtime import (
     GVK,
     POD,
@@ -36,8 +36,6 @@ from cfo.runtime import (
     Forbidden,
     NamespacedName,
     Object,
-    gvk_of,
-    key_of,
     name_of,
     namespace_of,
 )
@@ -160,9 +158,9 @@ async def _remains(
     if state:
         return f"it contains {_named_state(state)}"
     if delete_crds:
-        for crd in bundled_crds():
-            if await client.get(gvk_of(crd), key_of(crd), live=True) is not None:
-                return f"CustomResourceDefinition {name_of(crd)} exists"
+        crds = sorted(await removable_crds(client))
+        if crds:
+            return f"CustomResourceDefinition {crds[0]} exists"
     return ""
 
 

@@ -121,7 +121,8 @@ def load(certificate_data: bytes, key_data: bytes) -> ClusterCA:
         )
     try:
         certificate = x509.load_pem_x509_certificate(certificate_data)
-        _ = certificate.subject  # issued certificates have it, and it is parsed when it is read
+        # Issued certificates have these, which are parsed when they are read.
+        _ = certificate.subject, certificate.not_valid_before_utc, certificate.not_valid_after_utc
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
         # The size of another key is not limited, and verifying with a large one takes long, so only ours is used.
         matches = certificate.public_key() == key.public_key()

@@ -34,6 +34,9 @@ def test_cause_of_a_failed_rayjob_and_its_log_are_named() -> None:
     (problem,) = summarize(RAY_JOB, obj(RAY_JOB, status=status)).problems
     assert problem.message == "AppFailed: exit code 1"
     assert problem.remedy.endswith("kubectl logs -n n job/x")
+    without_submitter = obj(RAY_JOB, spec={"submissionMode": "HTTPMode"}, status=status)
+    (problem,) = summarize(RAY_JOB, without_submitter).problems
+    assert "job/x" not in problem.remedy
 
 
 def test_refused_raycluster_is_a_problem_of_its_rayjob() -> None:
