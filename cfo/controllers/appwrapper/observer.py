@@ -283,9 +283,9 @@ class WrapperObserver(msgspec.Struct, frozen=True, eq=False):
         found = listed.own_pods(ancestors)
         _remember(known, found, namespace)
         pods = {pod.uid: pod for pod in observation.pods}
-        lacking = [each for each in found if each.pod.uid not in pods]
-        read = await read_pods(namespace, [each.pod for each in lacking])
-        for each in lacking:
+        absent = [each for each in found if each.pod.uid not in pods]
+        read = await read_pods(namespace, [each.pod for each in absent])
+        for each in absent:
             uid = each.pod.uid
             whole = read.get(uid)
             if whole is None and uid in read:
