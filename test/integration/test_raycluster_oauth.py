@@ -26,6 +26,7 @@ from cfo.runtime.objects.kinds import (
     SERVICE_ACCOUNT,
 )
 from cfo.runtime.objects.unstructured import (
+    NamespacedName,
     Object,
     is_controlled_by,
     name_of,
@@ -137,6 +138,48 @@ async def test_proxy_objects_are_created_and_deleted_with_the_cluster() -> None:
                 await eventually(all_deleted, "all children are deleted")
 
 
+async def wait_until_exposed(env: Environment, reason: str) -> str:
+    """Wait until the condition ``Exposed`` has this reason, and return its message."""
+
+    async def message() -> str:
+        cluster = await env.get(RAY_CLUSTER, "rc")
+        exposed = condition_of(conditions_of(cluster), EXPOSED)
+        assert exposed is not None
+        assert exposed.reason == reason
+        return exposed.message
+
+    return str(await eventually(message, f"the reason {reason}"))
+
+
+def routed(*, is_admitted: bool) -> Object:
+    """Return the status of a Route that a router serves, or refuses because of an older one."""
+    condition = {"type": "Admitted", "status": str(is_admitted)}
+    if not is_admitted:
+        condition["reason"] = "HostAlreadyClaimed"
+        condition["message"] = "route ray-dashboard-rc-x already exposes the host and is older"
+    return {"status": {"ingress": [{"routerName": "default", "conditions": [condition]}]}}
+
+
+async def test_host_that_a_router_gave_to_another_route_is_not_that_of_the_dashboard() -> None:
+    """Otherwise users would send their tokens to the RayCluster of another tenant."""
+    async with start_environment(*OPENSHIFT_CRDS) as env:
+        await env.create_namespace()
+        async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
+            await env.create(ray_cluster())
+            await env.wait_until_idle()
+            key = NamespacedName("ns", NAMES.dashboard)
+            await env.client.patch(ROUTE, key, {"spec": {"host": "ray-dashboard-rc-ns.apps.test"}})
+            await wait_until_exposed(env, "Exposed")
+            refused = routed(is_admitted=False)
+            await env.client.patch(ROUTE, key, refused, subresource="status")
+            message = await wait_until_exposed(env, "HostTaken")
+            assert "ray-dashboard-rc-x already exposes the host" in message
+            assert "apps.test" not in message
+            served = routed(is_admitted=True)
+            await env.client.patch(ROUTE, key, served, subresource="status")
+            await wait_until_exposed(env, "Exposed")
+
+
 NO_FINALIZERS: list[Object] = [
     {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -176,14 +219,7 @@ async def test_refused_finalizer_is_reported() -> None:
                 "FailedToReconcile", "The operator cannot change the RayCluster", "no finalizers"
             )
 
-            async def has_condition() -> bool:
-                cluster = await env.get(RAY_CLUSTER, "rc")
-                exposed = condition_of(conditions_of(cluster), EXPOSED)
-                assert exposed is not None
-                assert exposed.reason == "FailedToReconcile"
-                return True
-
-            await eventually(has_condition, "a condition with the reason")
+            await wait_until_exposed(env, "FailedToReconcile")
 
 
 async def test_new_cluster_takes_one_write_per_child_and_one_for_the_finalizer() -> None:

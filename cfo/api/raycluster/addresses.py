@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from cfo.api.gateway import HTTP_ROUTE, HTTPS_PORT, TLS_ROUTES
@@ -10,7 +11,7 @@ from cfo.api.raycluster.cluster import PROXY_CONTAINER, head_pod_spec
 from cfo.api.raycluster.facts import Actor, RayClusterFacts
 from cfo.api.raycluster.names import ROUTE
 from cfo.api.raycluster.ports import PROXY_PORT_NAME
-from cfo.api.reading import items, mapping, number, path, text
+from cfo.api.reading import MAX_MESSAGE, items, mapping, number, path, text
 from cfo.runtime import GVK, INGRESS, Object
 
 Children = Mapping[GVK, Sequence[Object]]
@@ -21,6 +22,8 @@ KINDS: Final = (INGRESS, ROUTE, HTTP_ROUTE, *TLS_ROUTES)
 _MAX_HOST: Final = 253
 _DNS_LABEL_LIMIT: Final = 63
 _MAX_HOST_NAMES: Final = 10
+_MAX_ROUTERS: Final = 20
+_MAX_CONDITIONS: Final = 20
 _MAX_PATH: Final = 400
 
 
@@ -96,11 +99,35 @@ def _proxy_of_dashboard(facts: RayClusterFacts) -> str:
     return ""
 
 
+def route_refusal(ingresses: object) -> str:
+    """Return why no router serves an OpenShift Route; empty if one does, or may do so later.
+
+    ``ingresses`` is ``status.ingress`` of the Route. Its host follows from its name and namespace, and the router gives
+    a host to the oldest Route that has it: requests of users would go to that of another tenant.
+    """
+    refusals = [_refusal(each) for each in islice(items(ingresses), _MAX_ROUTERS)]
+    if not all(refusals):
+        return ""
+    return next(iter(refusals), "")
+
+
+def _refusal(ingress: Mapping[str, Any]) -> str:
+    """Return why one router does not serve a Route."""
+    for condition in islice(items(ingress.get("conditions")), _MAX_CONDITIONS):
+        if condition.get("type") == "Admitted" and condition.get("status") == "False":
+            reason = text(condition.get("reason"), _DNS_LABEL_LIMIT) or "Refused"
+            return f"{reason}: {text(condition.get('message'), MAX_MESSAGE)}"
+    return ""
+
+
 def _urls(name: str, children: Children) -> Iterator[str]:
     for kind in KINDS:
         for obj in children.get(kind, ()):
-            if path(obj, "metadata", "name") == name:
-                yield from _urls_of(mapping(obj.get("spec")))
+            if path(obj, "metadata", "name") != name:
+                continue
+            if kind == ROUTE and route_refusal(path(obj, "status", "ingress")):
+                continue
+            yield from _urls_of(mapping(obj.get("spec")))
 
 
 def _urls_of(spec: Mapping[str, Any]) -> Iterator[str]:

@@ -45,7 +45,7 @@ from cfo.controllers.raycluster.concern import (
 from cfo.controllers.raycluster.dashboard_access import Exposure, ingress_selection
 from cfo.controllers.raycluster.environment import ClusterEnvironment
 from cfo.controllers.raycluster.secrets import secret_informer
-from cfo.controllers.raycluster.watches import CHILD_CHANGED
+from cfo.controllers.raycluster.watches import CHILD_CHANGED, OPENSHIFT_ROUTE_CHANGED
 from cfo.runtime import (
     GVK,
     INGRESS,
@@ -233,7 +233,7 @@ class ClusterConditions(ClusterConcern[FoundChildren | None]):
         """Feed ``controller`` with routes, once they are served."""
         owner = EnqueueRequestForOwner(RAY_CLUSTER)
         environment = self._environment
-        environment.routes.subscribe(controller, owner, CHILD_CHANGED)
+        environment.routes.subscribe(controller, owner, OPENSHIFT_ROUTE_CHANGED)
         for kind in (environment.gateway_kinds.http_routes, environment.gateway_kinds.tls_routes):
             kind.subscribe(controller, owner, CHILD_CHANGED)
 

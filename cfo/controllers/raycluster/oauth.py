@@ -18,9 +18,11 @@ from functools import partial
 
 import msgspec
 
+from cfo.api.raycluster.addresses import route_refusal
 from cfo.api.raycluster.conditions import EXPOSED, MISSING_ROLE
 from cfo.api.raycluster.facts import Actor, Concern, RayClusterFacts
 from cfo.api.raycluster.names import FINALIZER, RAY_CLUSTER, ROUTE
+from cfo.api.reading import path, text
 from cfo.config.kuberay import KubeRayConfiguration, NamespaceSettings, ProfileTable
 from cfo.controllers.cached_size import MAX_CACHED_BYTES
 from cfo.controllers.left_out import known_keys
@@ -30,6 +32,7 @@ from cfo.controllers.raycluster.concern import (
     ClusterConcern,
     Decision,
     ObservedCluster,
+    belongs_to,
 )
 from cfo.controllers.raycluster.dashboard_access import Authentication, Backend, Exposure
 from cfo.controllers.raycluster.environment import ClusterEnvironment
@@ -49,6 +52,7 @@ from cfo.controllers.raycluster.watches import (
     CREATED_OR_DELETED,
     HEAD_PODS,
     LABELED,
+    OPENSHIFT_ROUTE_CHANGED,
 )
 from cfo.runtime import (
     CRUD,
@@ -92,6 +96,7 @@ class OpenShiftInformers(msgspec.Struct, frozen=True):
     pods: HeadPods | None
 
 
+_MAX_HOST = 253
 _FORBIDDEN_RETRY_SECONDS = 60.0
 """How long a reconcile waits for a role that is not installed."""
 
@@ -203,7 +208,7 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
             controller.watch(
                 Kind(pods.informer, clusters_of, deletion_began, mapper=mapper, optional=True)
             )
-        controller.watch(Kind(routes, owner, CHILD_CHANGED, mapper=mapper, optional=True))
+        controller.watch(Kind(routes, owner, OPENSHIFT_ROUTE_CHANGED, mapper=mapper, optional=True))
         controller.watch(
             Kind(self._proxy.services, owner, CHILD_CHANGED, mapper=mapper, optional=True)
         )
@@ -363,6 +368,19 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
         decision.add_present(
             desired_client_route(facts), consequence="the Ray client has no Route", can_wait=True
         )
+        for name in (names.dashboard, names.client):
+            self._record_refusal(decision, NamespacedName(names.namespace, name))
+
+    def _record_refusal(self, decision: Decision, key: NamespacedName) -> None:
+        """Record that no router serves a Route of the RayCluster, usually because another Route has its host."""
+        assert self._openshift is not None
+        route = self._openshift.routes.reader.get(key)
+        if route is None or not belongs_to(route, decision.cluster):
+            return
+        refusal = route_refusal(path(route, "status", "ingress"))
+        if refusal:
+            message = f"No router serves Route {key.name}: {refusal}"
+            decision.warn("HostTaken", message, text(path(route, "spec", "host"), _MAX_HOST))
 
     def _delete(self, decision: Decision, facts: RayClusterFacts, backend: Backend | None) -> None:
         """Delete the proxy's objects; on OpenShift, Routes remain if ``backend`` authenticates users itself."""

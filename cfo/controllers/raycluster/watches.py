@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from cfo.api.raycluster.addresses import route_refusal
 from cfo.api.raycluster.cluster import HEAD_LABELS
 from cfo.api.raycluster.names import CLUSTER_LABEL, label_value
 from cfo.controllers.cached_fields import field_reader
@@ -35,6 +36,7 @@ HEAD_PODS: SelectionKeywords = {"label_selector": HEAD_LABELS, "max_bytes": 4 * 
 _PARTS = [(name, msgspec.Raw, msgspec.Raw()) for name in ("head", "conditions")]
 _status = field_reader("status", kind=msgspec.defstruct("Status", _PARTS, gc=False), default=None)
 _head_service = field_reader("status", "head", "serviceName", kind=str, default="")
+_ingresses = field_reader("status", "ingress", kind=list[Any], default=[])
 _parents = field_reader("status", "parents", kind=list[Any], default=[])
 
 CLUSTER_CHANGED: Predicate = or_(GenerationChanged(), LabelChanged(), AnnotationChanged())
@@ -73,6 +75,12 @@ ROUTE_CHANGED: Predicate = or_(
     CHILD_CHANGED, on_update(lambda old, new: _parents(old) != _parents(new))
 )
 """A field of a route of the Gateway API changed, or what a Gateway reports about it."""
+
+OPENSHIFT_ROUTE_CHANGED: Predicate = or_(
+    CHILD_CHANGED,
+    on_update(lambda old, new: route_refusal(_ingresses(old)) != route_refusal(_ingresses(new))),
+)
+"""A field of an OpenShift Route changed, or why no router serves it."""
 
 _LABEL = "label"
 
