@@ -53,7 +53,7 @@ from cfo.api.reading import (
 )
 from cfo.api.waiting_reasons import OOM_KILLED, WAITING_REASONS
 from cfo.runtime import POD, Object, annotations_of, is_deleting, labels_of
-from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
+from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of, statement_of
 from cfo.summaries.kind_view import (
     MAX_CREATED,
     ChildSelection,
@@ -198,7 +198,9 @@ def _summarize(wrapper: Object, related: Related) -> Summary:
     warnings = list(unresolved_warnings(related.events, conditions, described))
     newest = {each.reason: each for each in reversed(warnings)}.values()
     unknown = [
-        each for each in newest if not any(each.message in problem.message for problem in found)
+        each
+        for each in newest
+        if not any((each.message or each.reason) in problem.message for problem in found)
     ]
     problems = _with_next_attempt(found, phase, conditions)
     if level is not Level.OK:
@@ -372,9 +374,6 @@ def _condition_problems(
 ) -> Iterator[Problem]:
     unhealthy = condition_of(conditions, "Unhealthy")
     if unhealthy is not None and unhealthy.status == "True" and phase != Phase.SUCCEEDED:
-        message = (
-            f"{unhealthy.reason}: {unhealthy.message}" if unhealthy.message else unhealthy.reason
-        )
         remedy = _REMEDIES.get(unhealthy.reason, DESCRIBE)
         if unhealthy.reason in _COMPONENT_REASONS:
             remedy = _component_remedy(_remedy_of(unhealthy.message, remedy))
@@ -386,7 +385,7 @@ def _condition_problems(
             remedy = _taken_remedy(_taken_names(wrapper))
         if unhealthy.reason in ("FailedComponent", "FoundFailedPods"):
             remedy = _failure_remedy(wrapper, related, unhealthy.message)
-        yield Problem(message, remedy)
+        yield Problem(statement_of(unhealthy), remedy)
     elif phase == Phase.FAILED:
         yield Problem(
             "The AppWrapper has failed",

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from cfo.api.reading import MAX_MESSAGE, items, path, text
-from cfo.summaries.summary import MAX_CONDITIONS, SummaryCondition
+from cfo.summaries.summary import MAX_CONDITIONS, SummaryCondition, statement
 
 
 def conditions_of(obj: Mapping[str, Any]) -> tuple[SummaryCondition, ...]:
@@ -38,6 +38,11 @@ def is_true(conditions: tuple[SummaryCondition, ...], kind: str) -> bool:
 def message_of(condition: SummaryCondition) -> str:
     """Return the message of a condition, or its reason, or its type."""
     return condition.message or condition.reason or condition.type
+
+
+def statement_of(condition: SummaryCondition) -> str:
+    """Return reason and message of a condition, or the one that is not empty, or its type."""
+    return statement(condition.reason, condition.message) or condition.type
 
 
 def state_of(condition: SummaryCondition | None) -> str:

@@ -29,7 +29,14 @@ from cfo.api.flux.names import (
 from cfo.api.reading import MAX_TEXT, items, number, path, text
 from cfo.api.waiting_reasons import WAITING_REASONS
 from cfo.runtime import Object, controller_of, is_deleting, labels_of, name_of, namespace_of
-from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of, state_of
+from cfo.summaries.conditions import (
+    condition_of,
+    conditions_of,
+    is_true,
+    message_of,
+    state_of,
+    statement_of,
+)
 from cfo.summaries.kind_view import (
     ChildSelection,
     KindView,
@@ -418,7 +425,7 @@ def _start_problems(
         message = message_of(pods_ready)
         known = WAITING_REASONS.get(pods_ready.reason) or DESCRIBE
         remedy = remedy_for(message, known, pods=_POD_REMEDIES)
-        found.append(Problem(f"{pods_ready.reason}: {message}", remedy))
+        found.append(Problem(statement_of(pods_ready), remedy))
     advice = _change_remedy(obj)
     for problem in found:
         yield Problem(problem.message, f"{problem.remedy}{advice}")
@@ -551,7 +558,7 @@ def _admission_problems(
             remedy = taken_remedy("the job", None)
         if reserved.reason == "NameTaken" and COVERS in message:
             remedy += f"; then {_WRONG_REASONS['NoFluxSetup']}"
-        yield Problem(f"{reserved.reason}: {message}", remedy)
+        yield Problem(statement_of(reserved), remedy)
     evicted = condition_of(conditions, EVICTED)
     is_preempted = (
         evicted is not None and evicted.status == "True" and evicted.reason == "Preempted"

@@ -22,7 +22,14 @@ from cfo.api.kueue import QUEUE_NAME_LABEL, WAITING
 from cfo.api.reading import MAX_MESSAGE, items, mapping, number, path, text
 from cfo.runtime import Object, is_deleting, labels_of
 from cfo.runtime.objects import parse_integer
-from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of, state_of
+from cfo.summaries.conditions import (
+    condition_of,
+    conditions_of,
+    is_true,
+    message_of,
+    state_of,
+    statement_of,
+)
 from cfo.summaries.kind_view import (
     MAX_CREATED,
     PODS_OF_DEPLOYMENT,
@@ -298,7 +305,7 @@ def _claim_problems(
             remedy = (
                 f"set the label operatorVersion to the version of an operator that runs: {running}"
             )
-        yield Problem(f"{claimed.reason}: {message_of(claimed)}", remedy)
+        yield Problem(statement_of(claimed), remedy)
     elif not version:
         yield Problem(
             "No operator reconciles the InferenceStack: the label operatorVersion is missing",

@@ -103,7 +103,10 @@ def number_of_pods(related: Related) -> str:
 
 
 def warnings_of(events: Sequence[Mapping[str, Any]]) -> tuple[WarningEvent, ...]:
-    """Return what Warning Events say, the newest first, each reason and message once."""
+    """Return what Warning Events say, the newest first, each reason and message once.
+
+    Those that have neither reason nor message are left out.
+    """
     found: dict[tuple[str, str], WarningEvent] = {}
     for event in sorted(events, key=lambda event: last_occurrence(event) or _NEVER, reverse=True):
         last = last_occurrence(event)
@@ -113,7 +116,8 @@ def warnings_of(events: Sequence[Mapping[str, Any]]) -> tuple[WarningEvent, ...]
             last=last.isoformat(timespec="seconds").replace("+00:00", "Z") if last else "",
             count=max(1, number(event.get("count")), number(path(event, "series", "count"))),
         )
-        found.setdefault((warning.reason, warning.message), warning)
+        if warning.reason or warning.message:
+            found.setdefault((warning.reason, warning.message), warning)
         if len(found) == MAX_WARNINGS:
             break
     return tuple(found.values())

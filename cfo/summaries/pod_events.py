@@ -12,6 +12,7 @@ from typing import Any, Final
 from cfo.api.reading import MAX_MESSAGE, items, path, text
 from cfo.api.waiting_reasons import CREATING_REASONS
 from cfo.summaries.conditions import conditions_of, is_true
+from cfo.summaries.summary import statement
 
 _REASONS: Final = frozenset(
     {"FailedMount", "FailedMapVolume", "FailedAttachVolume", "FailedCreatePodSandBox"}
@@ -98,7 +99,7 @@ def start_failure(event: Mapping[str, Any]) -> str:
     message = event_message(event)
     if reason not in _REASONS or _NOT_READ_YET in message:
         return ""
-    return f"{reason}: {message}"
+    return statement(reason, message)
 
 
 def _names_missing_object(message: str) -> bool:

@@ -23,9 +23,15 @@ from cfo.api.reading import (
 )
 from cfo.api.waiting_reasons import CREATING_REASONS, OOM_KILLED, WAITING_REASONS
 from cfo.runtime import Object, controller_of, gvk_of, is_deleting
-from cfo.summaries.conditions import condition_of, conditions_of, is_true, message_of
+from cfo.summaries.conditions import (
+    condition_of,
+    conditions_of,
+    is_true,
+    message_of,
+    statement_of,
+)
 from cfo.summaries.pod_events import event_message, failures_by_name, start_failures
-from cfo.summaries.summary import Problem, SummaryCondition, WarningEvent
+from cfo.summaries.summary import Problem, SummaryCondition, WarningEvent, statement
 from cfo.summaries.unschedulable import scheduling_remedy
 
 _USUAL_DELETION: Final = timedelta(minutes=5)
@@ -380,7 +386,7 @@ def _causes(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     scheduled = condition_of(conditions_of(pod), "PodScheduled")
     is_scheduled = scheduled is None or scheduled.status != "False"
     if scheduled is not None and not is_scheduled and scheduled.reason == "Unschedulable":
-        cause = f"cannot be scheduled: {scheduled.message}"
+        cause = f"cannot be scheduled: {message_of(scheduled)}"
         yield cause, scheduling_remedy(scheduled.message)
     for field in ("initContainerStatuses", "containerStatuses"):
         for status in items(path(pod, "status", field)):
@@ -573,15 +579,15 @@ def created_problems(
         youngest = newest.get((kind, name))
         if youngest is not None and last is not None and last < youngest:
             continue
+        reason = text(event.get("reason"), 80)
         message = event_message(event)
-        if not message or message not in known:
-            found[kind, name, text(event.get("reason"), 80)] = message
+        if (reason or message) and (not message or message not in known):
+            found[kind, name, reason] = message
     for (kind, name, reason), message in found.items():
         remedy = CREATION_REMEDIES.get(reason)
         remedy = remedy or _events_command(kind, name)
-        yield Problem(
-            f"{kind} {name}: {reason}: {message}", remedy_for(message, remedy, pods=remedies)
-        )
+        described = f"{kind} {name}: {statement(reason, message)}"
+        yield Problem(described, remedy_for(message, remedy, pods=remedies))
 
 
 def _events_command(kind: str, name: str) -> str:
@@ -627,7 +633,7 @@ def condition_problems(
         if condition is not None and condition.status == status:
             message = message_of(condition)
             known = remedies.get(condition.reason, remedy)
-            yield Problem(f"{condition.reason}: {message}", remedy_for(message, known))
+            yield Problem(statement_of(condition), remedy_for(message, known))
 
 
 def warning_problems(
@@ -641,4 +647,5 @@ def warning_problems(
     for warning in warnings:
         known = remedies.get(warning.reason, remedy)
         message = warning.message
-        yield Problem(f"{warning.reason}: {message}", remedy_for(message, known, pods=pods))
+        described = statement(warning.reason, message)
+        yield Problem(described, remedy_for(message, known, pods=pods))

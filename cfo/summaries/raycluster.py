@@ -62,7 +62,7 @@ from cfo.runtime import (
     name_of,
     namespace_of,
 )
-from cfo.summaries.conditions import condition_of, conditions_of, message_of
+from cfo.summaries.conditions import condition_of, conditions_of, message_of, statement_of
 from cfo.summaries.kind_view import (
     ChildSelection,
     KindView,
@@ -522,9 +522,7 @@ def _lasting_problems(cluster: Object) -> Iterator[Problem]:
         reasons = frozenset({MISSING_ROLE})
     for condition in _own_conditions(cluster):
         if condition.reason in reasons:
-            yield Problem(
-                f"{condition.reason}: {message_of(condition)}", LASTING_REMEDIES[condition.reason]
-            )
+            yield Problem(statement_of(condition), LASTING_REMEDIES[condition.reason])
 
 
 def _unresolved_warnings(

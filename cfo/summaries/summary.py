@@ -160,6 +160,16 @@ def kind_names(kinds: Iterable[GVK]) -> dict[GVK, str]:
     return names
 
 
+def statement(reason: str, message: str) -> str:
+    """Return what a condition or an Event says: ``Reason: message``, or the one of both that is not empty.
+
+    Any client can leave out one of them, or both: then it says nothing, and this is empty.
+    """
+    if message in ("", reason):
+        return reason
+    return f"{reason}: {message}" if reason else message
+
+
 _REFUSALS: Final = (" is forbidden: ", " is invalid: ")
 """What the API server writes between the name of an object, such as a pod, and why it refuses the object."""
 
@@ -167,8 +177,11 @@ _REFUSALS: Final = (" is forbidden: ", " is invalid: ")
 def repeats(message: str, known: str) -> bool:
     """Return whether ``message`` repeats the message ``known`` of a problem: all of it, or why an object was refused.
 
-    Controllers report the refusal of a pod in their own words, with the answer of the API server at the end.
+    Controllers report the refusal of a pod in their own words, with the answer of the API server at the end. One word
+    is a reason without a message, which other messages only contain.
     """
+    if " " not in known:
+        return message == known
     if known[:_COMPARED] in message:
         return True
     for separator in _REFUSALS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cfo.api.appwrapper.kinds import RAY_JOB
 from cfo.api.appwrapper.names import APPWRAPPER
 from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP, MINICLUSTER
 from cfo.api.inferencestack.kinds import INFERENCE_STACKS
@@ -16,6 +17,7 @@ from test.support.summary_objects import (
     OLD,
     cluster,
     condition,
+    event,
     messages,
     obj,
     pod,
@@ -222,3 +224,62 @@ def test_describe_names_kind_group_object_and_namespace(gvk: GVK, status: Object
     resource = f"{gvk.kind.lower()}.{gvk.group}"
     remedies = [problem.remedy for problem in summarize(gvk, found).problems]
     assert any(f"kubectl describe {resource} 'a b' -n n" in remedy for remedy in remedies)
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "shown"),
+    [
+        ("Unhealthy", "", ["Unhealthy"]),
+        ("Unhealthy", " \n", ["Unhealthy"]),
+        ("", "why", ["why"]),
+        ("why", "why", ["why"]),
+        ("", " ", []),
+    ],
+)
+@pytest.mark.parametrize(
+    "one", [cluster("suspended"), obj(MINICLUSTER), obj(APPWRAPPER), obj(RAY_JOB)]
+)
+def test_event_without_reason_or_message_is_shown_by_the_other_one(
+    one: Object, reason: str, message: str, shown: list[str]
+) -> None:
+    gvk = GVK.parse(one["apiVersion"], one["kind"])
+    about_object = related(events=[event(reason, OLD, message)])
+    assert messages(summarize(gvk, one, about_object)) == shown
+    of_job = {**event(reason, OLD, message), "involvedObject": {"kind": "Job", "name": "j"}}
+    wrapper = obj(APPWRAPPER, status={"phase": "Resuming"})
+    about_job = related(created_events=[of_job])
+    expected = [f"Job j: {each}" for each in shown]
+    assert messages(summarize(APPWRAPPER, wrapper, about_job)) == expected
+
+
+@pytest.mark.parametrize(
+    ("gvk", "kind", "status"),
+    [
+        (APPWRAPPER, "Unhealthy", "True"),
+        (FLUX_JOB, "Valid", "False"),
+        (FLUX_SETUP, "Active", "False"),
+        (INFERENCE_STACKS[0], "Degraded", "True"),
+        (INFERENCE_STACKS[0], "Claimed", "False"),
+    ],
+)
+def test_condition_without_reason_or_message_is_shown_by_what_it_has(
+    gvk: GVK, kind: str, status: str
+) -> None:
+    for reason, message, shown in (
+        ("Other", "", "Other"),
+        ("", "why", "why"),
+        ("Other", "why", "Other: why"),
+        ("", " ", kind),
+    ):
+        conditions = [condition(kind, status, reason, message)]
+        one = obj(gvk, status={"conditions": conditions}, labels={"operatorVersion": "v2"})
+        assert shown in messages(summarize(gvk, one))
+
+
+def test_reason_without_message_hides_no_other_problem() -> None:
+    events = [event("FailedCreate", OLD, "exceeded quota"), event("Failed", OLD, "")]
+    one = obj(APPWRAPPER)
+    assert messages(summarize(APPWRAPPER, one, related(events=events))) == [
+        "Failed",
+        "FailedCreate: exceeded quota",
+    ]
