@@ -7,13 +7,12 @@ from datetime import datetime
 from itertools import groupby
 from typing import Final
 
-from msgspec.structs import replace
-
 from cfo.console.counts import counted
 from cfo.runtime import GVK
 from cfo.runtime.objects import parse_time
 from cfo.summaries.changes import ChangeType, SummaryChange
-from cfo.summaries.summary import Level, Summary, kind_names, repeats
+from cfo.summaries.repetitions import without_repetitions
+from cfo.summaries.summary import Level, Summary, kind_names
 
 MARKS: Final = {
     Level.FAILED: "✗",
@@ -109,33 +108,6 @@ def listing(
 def place_text(namespace: str | None) -> str:
     """Return where objects were looked for; ``None``: in all namespaces."""
     return "all namespaces" if namespace is None else f"namespace {namespace}"
-
-
-def without_repetitions(summaries: Sequence[Summary]) -> list[Summary]:
-    """Return the summaries without the problems that the owner of an object has as well; a fact names the owner."""
-    kinds = kind_names(summary.gvk for summary in summaries)
-    by_uid = {summary.uid: summary for summary in summaries if summary.uid}
-    found = []
-    for summary in summaries:
-        owner = by_uid.get(summary.owner)
-        if owner is None:
-            found.append(summary)
-            continue
-        title = f"{kinds[owner.gvk]} {owner.key}"
-        found.append(_without_problems_of(owner, title, summary))
-    return found
-
-
-def _without_problems_of(owner: Summary, title: str, summary: Summary) -> Summary:
-    problems = tuple(
-        each
-        for each in summary.problems
-        if not any(repeats(each.message, known.message) for known in owner.problems)
-    )
-    if len(problems) == len(summary.problems):
-        return summary
-    facts = (("cause", f"see {title}"), *summary.facts)
-    return replace(summary, problems=problems, facts=facts)
 
 
 def table(

@@ -18,7 +18,8 @@ from cfo.api.reading import milliseconds
 from cfo.runtime import GVK, NamespacedName
 from cfo.summaries.changes import ChangeType, SummaryChange
 from cfo.summaries.kind_view import KindView, PhaseChange
-from cfo.summaries.summary import Summary, WarningEvent
+from cfo.summaries.repetitions import owner_of, without_problems_of
+from cfo.summaries.summary import Summary, WarningEvent, kind_names
 
 MAX_TRACKED: Final = 1_000
 """The maximum number of objects whose phases are kept."""
@@ -90,6 +91,9 @@ MAX_ROWS: Final = 10_000
 """The maximum number of objects on a page; objects that are created later are left out."""
 MAX_EVENTS: Final = 200
 """The maximum number of Events on a page."""
+MAX_OWNED: Final = 100
+"""Of how many objects of one owner, the rows refer to its problems, and so change with them; others have all their
+problems."""
 
 
 def event_message(name: str, data: Mapping[str, Any]) -> bytes:
@@ -109,6 +113,9 @@ class _Waiting(NamedTuple):
     queue: str
 
 
+_OF_OWNER: Final = "Problems that its owner has as well"
+"""The title of the problems that the row of an object does not have."""
+
 RelatedObjects = Callable[[GVK, NamespacedName], Mapping[str, Sequence[tuple[str, str]]]]
 """Returns what is shown of the pods and children of an object."""
 
@@ -125,6 +132,9 @@ class PageState:
         self._summaries: dict[str, Summary] = {}
         self._waiting: dict[str, _Waiting] = {}
         self._queues: dict[str, NamespacedName] = {}
+        self._owned: dict[str, dict[str, None]] = {}
+        """The objects with problems by the uid of their owner: an ordered set, at most :data:`MAX_OWNED` for each."""
+        self._kinds = kind_names(views)
         self._history = History()
         self.is_truncated = False
 
@@ -133,7 +143,11 @@ class PageState:
         summary = self._summaries.get(identity)
         if summary is None:
             return None
-        return {**self._related_objects(summary.gvk, summary.key), **summary.details()}
+        return {
+            _OF_OWNER: self._problems_of_owner(identity, summary),
+            **self._related_objects(summary.gvk, summary.key),
+            **summary.details(),
+        }
 
     def snapshot(self) -> dict[str, Any]:
         """Return everything for a page that is opened now."""
@@ -149,7 +163,7 @@ class PageState:
 
     def apply(self, changes: Iterable[SummaryChange], now: int) -> dict[str, Any]:
         """Update the state at the time ``now``, and return what has changed; empty if a page shows nothing of it."""
-        rows: list[orjson.Fragment] = []
+        outdated: dict[str, None] = {}  # an ordered set: the objects whose rows may have changed
         removed: list[str] = []
         phases: dict[str, Any] = {}
         events: list[dict[str, Any]] = []
@@ -163,19 +177,18 @@ class PageState:
                     is_queue_changed |= identity in self._waiting
                     self._forget(identity)
                     removed.append(identity)
+                    outdated.update(self._owned.get(identity, {}))
                 continue
-            if before is None and len(self._rows) >= MAX_ROWS:
+            if before is None and len(self._summaries) >= MAX_ROWS:
                 self.is_truncated = True
                 continue
             view = self.views[summary.gvk]
-            row = row_of(summary)
             self._summaries[identity] = summary
-            is_queue_changed |= self._remember_queue(identity, summary, row)
-            # a copy, because orjson returns at least 4 kB of memory, of which a row is a tenth
-            encoded = bytes(memoryview(orjson.dumps(row)))
-            if self._rows.get(identity) != encoded:
-                self._rows[identity] = encoded
-                rows.append(orjson.Fragment(encoded))
+            is_queue_changed |= self._remember_queue(identity, summary)
+            self._remember_owner(identity, before, summary)
+            outdated[identity] = None
+            if before is None or before.problems != summary.problems:
+                outdated.update(self._owned.get(identity, {}))
             known = set(before.warnings) if before is not None else set()
             events += _events_of(summary, known)
             if view.past_phases is not None:
@@ -185,13 +198,57 @@ class PageState:
                 ):
                     phases[identity] = new
         events = sorted(events, key=lambda event: -event["time"])[:MAX_EVENTS]
+        rows = self._encode_rows(outdated)
         message = {"rows": rows, "removed": removed, "phases": phases, "events": events}
         if is_queue_changed:
             message["orders"] = self._record_orders(now)
         return {name: value for name, value in message.items() if value}
 
-    def _remember_queue(self, identity: str, summary: Summary, row: Mapping[str, Any]) -> bool:
+    def _encode_rows(self, identities: Iterable[str]) -> list[orjson.Fragment]:
+        """Encode the rows of these objects, and return those that have changed."""
+        changed = []
+        for identity in identities:
+            if identity not in self._summaries:
+                continue
+            # a copy, because orjson returns at least 4 kB of memory, of which a row is a tenth
+            encoded = bytes(memoryview(orjson.dumps(row_of(self._listed(identity)))))
+            if self._rows.get(identity) != encoded:
+                self._rows[identity] = encoded
+                changed.append(orjson.Fragment(encoded))
+        return changed
+
+    def _listed(self, identity: str) -> Summary:
+        """Return the summary of an object without the problems that its owner has as well."""
+        summary = self._summaries[identity]
+        if identity not in self._owned.get(summary.owner, {}):
+            return summary
+        return without_problems_of(owner_of(summary, self._summaries), summary, self._kinds)
+
+    def _problems_of_owner(self, identity: str, summary: Summary) -> list[tuple[str, str]]:
+        """Return the problems of an object that its row does not have."""
+        listed = self._listed(identity).problems
+        return [(each.message, each.remedy) for each in summary.problems if each not in listed]
+
+    def _remember_owner(self, identity: str, before: Summary | None, summary: Summary) -> None:
+        """Remember of which owner the row of an object with problems depends."""
+        if before is not None and before.owner != summary.owner:
+            self._forget_owner(identity, before)
+        if not summary.problems or not summary.owner:
+            self._forget_owner(identity, summary)
+            return
+        owned = self._owned.setdefault(summary.owner, {})
+        if len(owned) < MAX_OWNED:
+            owned[identity] = None
+
+    def _forget_owner(self, identity: str, summary: Summary) -> None:
+        owned = self._owned.get(summary.owner, {})
+        owned.pop(identity, None)
+        if not owned:
+            self._owned.pop(summary.owner, None)
+
+    def _remember_queue(self, identity: str, summary: Summary) -> bool:
         """Remember what a row says about queues, and return whether it does."""
+        row = summary.row
         if "quotas" in row:
             self._queues[identity] = summary.key
         elif row.get("queue"):
@@ -204,6 +261,7 @@ class PageState:
 
     def _forget(self, identity: str) -> None:
         self._history.forget(identity)
+        self._forget_owner(identity, self._summaries[identity])
         for known in (self._rows, self._summaries, self._waiting, self._queues):
             known.pop(identity, None)
 

@@ -81,7 +81,8 @@ class Section {
 
 const stateColumn = { title: "State", sort: (row) => row.state, show: (cell, row) => {
   cell.append(levelled(row.state || "-", row.level));
-  if (row.problems.length) cell.append(element("span", { class: "sub clip" }, row.problems[0][0]));
+  const why = row.problems.length ? row.problems[0][0] : fact(row, "cause");
+  if (why) cell.append(element("span", { class: "sub clip" }, why));
 } };
 const readyColumn = (title) => ({ title, number: true, sort: (row) => row.ready, text: (row) => row.ready });
 const ageColumn = { title: "Age", number: true, sort: (row) => -row.created, text: (row, now) => age(row.created, now) };

@@ -18,10 +18,10 @@ from cfo.console.summary_text import (
     listing,
     problem_lines,
     table,
-    without_repetitions,
 )
-from cfo.runtime import GVK
+from cfo.runtime import GVK, NamespacedName
 from cfo.summaries.changes import ChangeType, SummaryChange
+from cfo.summaries.repetitions import without_repetitions
 from cfo.summaries.summary import Level, SummaryCondition, WarningEvent, kind_names
 from test.support.summaries import summary
 
@@ -185,3 +185,13 @@ def test_refusal_that_an_owner_reports_in_other_words_is_shown_for_the_owner() -
     shown = [replace(wrapper, uid="1", owner=""), replace(cluster, uid="2", owner="1")]
     lines = list(problem_lines(without_repetitions(shown)))
     assert [line for line in lines if "quota" in line] == [f'    FailedCreate: pods "h" {refusal}']
+
+
+def test_owner_in_another_namespace_or_in_a_circle_hides_no_problem() -> None:
+    problem = summary("a", problem="no quota", level=Level.WARNING)
+    owner = replace(problem, uid="1", owner="2")
+    circle = [owner, replace(problem, uid="2", owner="3"), replace(problem, uid="3", owner="1")]
+    itself = replace(problem, uid="4", owner="4")
+    other = replace(problem, uid="5", owner="1", key=NamespacedName("other", "b"))
+    shown = [*circle, itself, other]
+    assert without_repetitions(shown) == shown

@@ -196,6 +196,7 @@ async def test_details_contain_conditions_and_warnings(
         ) as response:
             assert response.content_type == "application/json"
             assert await response.json() == {
+                "Problems that its owner has as well": [],
                 "Pods": [],
                 "Children": [],
                 "Commands": [

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 from msgspec.structs import replace
 
 from cfo.api.appwrapper.names import APPWRAPPER
-from cfo.api.flux.names import FLUX_SETUP
+from cfo.api.flux.names import FLUX_JOB, FLUX_SETUP
 from cfo.api.reading import milliseconds
 from cfo.dashboard import state as state_module
 from cfo.dashboard.feed import Stream, StreamDropped
 from cfo.dashboard.state import MAX_TRACKED, History, PageState, row_of
 from cfo.summaries.changes import ChangeType, SummaryChange
 from cfo.summaries.kind_view import summarize
-from cfo.summaries.summary import Level, Summary, SummaryCondition
+from cfo.summaries.summary import Level, Problem, Summary, SummaryCondition
 from test.support.dashboards import job, samples, summary
 from test.support.summaries import VIEWS
 
@@ -185,6 +188,72 @@ def test_state_forgets_deleted_objects() -> None:
     state.apply(added(*objects), NOW)
     state.apply([SummaryChange(ChangeType.REMOVED, each) for each in objects], NOW)
     assert not any(known for name, known in state.snapshot().items() if name != "sections")
+
+
+def with_problem(name: str, message: str, owner: Summary | None = None, **fields: Any) -> Summary:
+    """Return a summary that has one problem, or none if ``message`` is empty."""
+    problems = (Problem(message, "act"),) if message else ()
+    uid = owner.uid if owner is not None else ""
+    return summary(name=name, level=Level.WARNING, problems=problems, owner=uid, **fields)
+
+
+def shown_rows(message: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the names of the rows in a message, each with its problems and its cause."""
+    rows = orjson.loads(orjson.dumps(message.get("rows", [])))
+    return {
+        row["name"]: [
+            *(problem for problem, _ in row["problems"]),
+            *(value for name, value in row["facts"] if name == "cause"),
+        ]
+        for row in rows
+    }
+
+
+def test_row_refers_to_the_problem_of_its_owner_as_long_as_that_has_it() -> None:
+    state = PageState(VIEWS)
+    job = with_problem("job", "no quota", gvk=FLUX_JOB)
+    owned = with_problem("owned", "no quota", job)
+    well = with_problem("well", "", job)
+    see = ["see FluxJob default/job"]
+
+    def change(*changed: Summary) -> dict[str, list[str]]:
+        changes = [SummaryChange(ChangeType.CHANGED, each) for each in changed]
+        return shown_rows(state.apply(changes, NOW))
+
+    assert change(owned, well) == {"owned": ["no quota"], "well": []}
+    assert change(job) == {"job": ["no quota"], "owned": see}
+    assert shown_rows(state.snapshot())["owned"] == see
+    details = state.details(owned.uid)
+    assert details is not None
+    assert details["Problems that its owner has as well"] == [("no quota", "act")]
+    # only the rows that depend on the change are sent
+    assert change(replace(job, state="Other")) == {"job": ["no quota"]}
+    assert change(replace(owned, state="Other")) == {"owned": see}
+    assert change(replace(owned, state="Other")) == {}
+    solved = with_problem("job", "", gvk=FLUX_JOB)
+    assert change(solved) == {"job": [], "owned": ["no quota"]}
+    assert change(job, owned) == {"job": ["no quota"], "owned": see}
+    removed = state.apply([SummaryChange(ChangeType.REMOVED, job)], NOW)
+    assert shown_rows(removed) == {"owned": ["no quota"]}
+    state.apply([SummaryChange(ChangeType.REMOVED, each) for each in (owned, well)], NOW)
+    assert state._owned == {}
+
+
+def test_change_of_an_owner_encodes_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_module, "MAX_OWNED", 3)
+    encoded: list[Summary] = []
+    row_of = state_module.row_of
+    monkeypatch.setattr(state_module, "row_of", lambda each: encoded.append(each) or row_of(each))
+    state = PageState(VIEWS)
+    job = with_problem("job", "no quota", gvk=FLUX_JOB)
+    owned = [with_problem(f"owned-{index}", "no quota", job) for index in range(9)]
+    state.apply(added(job, *owned), NOW)
+    assert len(encoded) == 10
+    solved = with_problem("job", "", gvk=FLUX_JOB)
+    assert len(state.apply([SummaryChange(ChangeType.CHANGED, solved)], NOW)["rows"]) == 4
+    assert len(encoded) == 14
+    state.apply([SummaryChange(ChangeType.CHANGED, replace(solved, state="Other"))], NOW)
+    assert len(encoded) == 15
 
 
 async def test_stream_that_is_too_far_behind_is_dropped() -> None:
