@@ -91,8 +91,11 @@ def _facts(job: Object, level: Level) -> Iterator[tuple[str, str]]:
     if level is Level.WAITING:
         waits_for = f"waits for quota in the LocalQueue {queue}" if queue else ""
         yield "why", waits_for or "spec.suspend is true"
+    cluster = text(path(job, "status", "rayClusterName"), 253)
+    if level is Level.PROGRESSING and cluster and not is_deleting(job):
+        yield "why", f"waits for RayCluster {cluster}, which has a state of its own"
     yield "job", text(path(job, "status", "jobStatus"), 40)
-    yield "cluster", text(path(job, "status", "rayClusterName"), 253)
+    yield "cluster", cluster
     yield "queue", queue
     yield "managed by", text(path(job, "spec", "managedBy"), 80)
 

@@ -93,7 +93,8 @@ cannot be deleted), and those that create pods."""
 
 _SIMULATED = (
     "KubeRay and pods (no container runs, so no command fails: those of Jobs, RayJobs, FluxJobs and MiniClusters "
-    f"succeed after their 'sleep N', or {USUAL_SECONDS:g} s; volumes, Secrets and node selectors are not checked), and "
+    f"succeed after their 'sleep N', or {USUAL_SECONDS:g} s; node selectors and volumes are not checked, "
+    "except that Secrets whose name ends with not-found are missing), and "
     "Kueue for InferenceStacks only (for other objects with a queue it is not installed)"
 )
 

@@ -55,6 +55,14 @@ def test_rayjob_that_waits_names_its_queue() -> None:
     assert dict(summarize(RAY_JOB, job).facts)["why"] == "waits for quota in the LocalQueue lq"
 
 
+def test_rayjob_that_starts_names_the_raycluster_for_which_it_waits() -> None:
+    status = {"jobDeploymentStatus": "Initializing", "rayClusterName": "x-abc"}
+    facts = dict(summarize(RAY_JOB, obj(RAY_JOB, status=status)).facts)
+    assert facts["why"].startswith("waits for RayCluster x-abc")
+    running = {**status, "jobDeploymentStatus": "Running"}
+    assert "why" not in dict(summarize(RAY_JOB, obj(RAY_JOB, status=running)).facts)
+
+
 def test_rayjob_that_kuberay_has_not_seen_is_a_problem() -> None:
     new = obj(RAY_JOB, creationTimestamp="2026-05-31T23:00:00Z")
     (message,) = messages(summarize(RAY_JOB, new, related()))
