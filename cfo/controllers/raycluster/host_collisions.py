@@ -224,17 +224,21 @@ def _choose(
         unknown = claims.unreadable()
     if holder is None and not older:
         if unknown:
-            return _take_unguessable(claimants, hosts, unknown), None
+            return _take_unguessable(
+                claimants, hosts, hosts.plain, f"may be used by {unknown}"
+            ), None
         return _use(claimants, hosts.plain, ""), None
     blocker = claimants.first_foreign(hosts.plain)
-    if blocker is None and hosts.hashed:
-        blocker = claimants.first_other(hosts.hashed)
-        if blocker is None:
-            if unknown:
-                return _take_unguessable(claimants, hosts, unknown), None
-            used_by = holder or f"RayCluster {key_of(older[0])}"
-            return _take_hashed(claimants, hosts, str(used_by)), None
-    return _take_none(claimants, hosts, str(blocker or holder)), blocker or holder
+    if blocker is not None or not hosts.hashed:
+        return _take_none(claimants, hosts, str(blocker or holder)), blocker or holder
+    if unknown:
+        return _take_unguessable(claimants, hosts, hosts.plain, f"may be used by {unknown}"), None
+    # Users can compute the hash, and own a namespace and a RayCluster for it.
+    claimant = claimants.first_other(hosts.hashed)
+    if claimant is not None:
+        return _take_unguessable(claimants, hosts, hosts.hashed, f"is used by {claimant}"), None
+    used_by = holder or f"RayCluster {key_of(older[0])}"
+    return _take_hashed(claimants, hosts, str(used_by)), None
 
 
 # The verdicts.
@@ -267,16 +271,15 @@ def _take_hashed(claimants: _Claimants, hosts: CandidateHosts, used_by: str) -> 
     return HostChoice(hosts.suffix, "HostTaken", message, hosts.hashed)
 
 
-def _take_unguessable(claimants: _Claimants, hosts: CandidateHosts, unknown: str) -> HostChoice:
-    noun = hosts.noun
+def _take_unguessable(
+    claimants: _Claimants, hosts: CandidateHosts, host: str, why: str
+) -> HostChoice:
+    """Return the choice of the host that no one knew before; ``why`` is why ``host`` cannot be used."""
     if not hosts.unguessable:
-        message = (
-            f"{claimants.subject} is not created: {noun} {hosts.plain} may be used by {unknown}"
-        )
-        return HostChoice(None, "HostTaken", message, hosts.plain)
+        message = f"{claimants.subject} is not created: {hosts.noun} {host} {why}"
+        return HostChoice(None, "HostTaken", message, host)
     message = (
-        f"{claimants.subject}: {noun} {hosts.plain} may be used by {unknown}, "
-        f"so {hosts.unguessable} is used instead"
+        f"{claimants.subject}: {hosts.noun} {host} {why}, so {hosts.unguessable} is used instead"
     )
     return HostChoice(hosts.secret_suffix, "HostTaken", message, hosts.unguessable)
 
