@@ -55,8 +55,9 @@ class Admission:
     def __init__(self, api: APIClient) -> None:
         self._api = api
 
-    def _path(self, namespace: str, name: str = "") -> str:
-        return f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters" + (f"/{name}" if name else "")
+    def _path(self, namespace: str, name: str = "", version: str = "v1") -> str:
+        path = f"/apis/ray.io/{version}/namespaces/{namespace}/rayclusters"
+        return path + (f"/{name}" if name else "")
 
     async def create_namespace(self, name: str, **labels: str) -> None:
         """Create a namespace; ``_`` in the name of a label becomes ``/``."""
@@ -76,8 +77,10 @@ class Admission:
     async def replace(self, obj: Object, namespace: str = "ns") -> Response:
         return await self._api.put(self._path(namespace, obj["metadata"]["name"]), obj)
 
-    async def merge(self, name: str, patch: Any, namespace: str = "ns") -> Response:
-        return await self._api.merge(self._path(namespace, name), patch)
+    async def merge(
+        self, name: str, patch: Any, namespace: str = "ns", *, version: str = "v1"
+    ) -> Response:
+        return await self._api.merge(self._path(namespace, name, version), patch)
 
     async def patch(
         self, name: str, patch: Any, media_type: str, namespace: str = "ns"
@@ -302,6 +305,36 @@ async def test_finalizer_of_invalid_cluster_being_deleted_can_be_removed() -> No
         finalized = await user.merge("rc", {"metadata": {"finalizers": None}})
         assert finalized.code == 200
         assert (await user.get("rc")).code == 404
+
+
+def crd_with_an_older_version() -> Object:
+    """Return the CRD of RayClusters with ``v1alpha1``, which has only the groups below ``spec``."""
+    found = copy.deepcopy(RAY_CLUSTER_CRD)
+    older = copy.deepcopy(found["spec"]["versions"][0])
+    older |= {"name": "v1alpha1", "storage": False}
+    any_value = {"x-kubernetes-preserve-unknown-fields": True}
+    groups = {"headGroupSpec": any_value, "workerGroupSpecs": any_value}
+    older["schema"]["openAPIV3Schema"]["properties"]["spec"] = {
+        "type": "object",
+        "properties": groups,
+    }
+    found["spec"]["versions"].append(older)
+    return found
+
+
+async def test_older_version_removes_no_fields_that_it_lacks() -> None:
+    """The webhook gets the old object without them, as well, so no other rule would notice that."""
+    async with admission(kuberay_config(**PLAIN_SETTINGS), crd_with_an_older_version()) as user:
+        cluster = ray_cluster()
+        cluster["spec"]["managedBy"] = "ray.io/kuberay-operator"
+        assert (await user.create(cluster)).code == 201
+        label = {"metadata": {"labels": {"a": "b"}}}
+        denied = await user.merge("rc", label, version="v1alpha1")
+        assert denied.code == 403
+        assert "ray.io/v1alpha1 lacks spec.managedBy of this RayCluster" in denied.body["message"]
+        assert (await user.merge("rc", label)).code == 200
+        assert (await user.merge("rc", {"spec": {"managedBy": None}})).code == 200
+        assert (await user.merge("rc", label, version="v1alpha1")).code == 200
 
 
 async def test_every_sample_is_admitted() -> None:

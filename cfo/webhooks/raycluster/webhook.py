@@ -27,6 +27,7 @@ from cfo.runtime.webhook import AdmissionRequest, Denied, Validator
 from cfo.webhooks.queue_labels import queue_label_warnings
 from cfo.webhooks.raycluster.defaulting import default
 from cfo.webhooks.raycluster.injection_plan import Images, InjectionSettings
+from cfo.webhooks.raycluster.older_versions import OlderVersions
 from cfo.webhooks.raycluster.validation import (
     create_errors,
     submission_errors,
@@ -187,7 +188,7 @@ def setup(manager: Manager, webhook: RayClusterWebhook, part: Part = EVERYTHING)
     manager.webhooks.register(
         RAY_CLUSTER,
         defaulter=webhook,
-        validator=within_part(webhook, part),
+        validator=within_part(OlderVersions(webhook, manager.client), part),
         defaulter_name="mraycluster.ray.openshift.ai",
         validator_name="vraycluster.ray.openshift.ai",
         # A later webhook can hand the RayCluster to another actor, and then nothing may be injected.

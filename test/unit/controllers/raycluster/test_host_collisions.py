@@ -168,6 +168,15 @@ def test_owner_of_an_older_cluster_of_the_address_takes_no_hashed_host() -> None
     assert (found.suffix, found.reason) == ("hash", "HostShared")
 
 
+def test_newer_cluster_gets_an_unguessable_host_if_a_user_has_taken_the_hashed_one() -> None:
+    """The hash follows from name and namespace, so another tenant can have a RayCluster with it as its namespace."""
+    planted = claimant("planted", "hash", rules=[{"host": "hashed.test"}])
+    claims = HostClaims(lambda: cast("list[Informer]", [Claimants(INGRESS, planted)]))
+    found = choose_host(claims, OlderCluster(), NEWER, "Ingress", NEWER_KEY, HOSTS)
+    assert (found.suffix, found.reason) == ("secret", "HostTaken")
+    assert "host hashed.test is used by Ingress hash/planted, so secret.test" in found.message
+
+
 @pytest.mark.parametrize(
     ("uid", "clusters"),
     [("newer", NO_CLUSTERS), ("older", OlderCluster()), ("other", OlderCluster())],
