@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -512,15 +513,16 @@ def proxy_binding(name: str) -> Object:
 
 
 def held_lease(namespace: str, holder: str) -> Object:
-    """Return the Lease of an operator in ``namespace`` that ``holder`` renews for a long time."""
+    """Return the Lease of an operator in ``namespace`` that ``holder`` has just renewed for an hour."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {"namespace": namespace, "name": "codeflare-operator-lock"},
         "spec": {
             "holderIdentity": holder,
-            "renewTime": "2999-01-01T00:00:00.000000Z",
-            "leaseDurationSeconds": 15,
+            "renewTime": now,
+            "leaseDurationSeconds": 3600,
         },
     }
 

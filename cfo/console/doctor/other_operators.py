@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final
 
-from cfo.api.reading import path, text, time_of
+from cfo.api.reading import path, text
 from cfo.checks.components import FoundDeployment, find_deployments
 from cfo.checks.findings import Finding, Subject, fail, ok, warn
 from cfo.config.document import parse, single_document
@@ -24,6 +24,7 @@ from cfo.config.section import ConfigurationError
 from cfo.console.counts import counted
 from cfo.console.doctor.arguments import configuration_name, first_configuration
 from cfo.console.doctor.facts import for_all_objects, is_go_deployment
+from cfo.console.lease_holder import is_renewed
 from cfo.console.operator_namespaces import (
     bound_namespaces,
     marked_operator,
@@ -278,8 +279,7 @@ def _deployment_text(deployment: FoundDeployment) -> str:
 def _current_holder(lease: Object) -> tuple[str, str] | None:
     """Return the namespace and the holder of a Lease; ``None`` unless it was renewed recently."""
     holder = text(path(lease, "spec", "holderIdentity"))
-    renewed = time_of(path(lease, "spec", "renewTime"))
-    if not holder or renewed is None or datetime.now(UTC) - renewed >= _STALE:
+    if not holder or not is_renewed(lease, _STALE, datetime.now(UTC)):
         return None
     return namespace_of(lease), holder
 
