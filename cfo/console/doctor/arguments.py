@@ -58,10 +58,12 @@ def default_config(deployment: Object | None) -> str | None:
     return option(deployment, "--default-config")
 
 
-def first_configuration(deployment: Object | None) -> ParsedConfiguration:
-    """Return the configuration with which the operator of ``deployment`` creates its ConfigMap.
-
-    Raises :class:`.ConfigurationError`.
-    """
+def first_document(deployment: Object | None) -> str:
+    """Return the document with which the operator of ``deployment`` creates its ConfigMap."""
     document = default_config(deployment)
-    return parse(default_document() if document is None else document)
+    return default_document() if document is None else document
+
+
+def first_configuration(deployment: Object | None) -> ParsedConfiguration:
+    """Return the configuration of :func:`first_document`. Raises :class:`.ConfigurationError`."""
+    return parse(first_document(deployment))

@@ -19,10 +19,11 @@ from cfo.api.reading import path, text
 from cfo.checks.components import FoundDeployment, find_deployments
 from cfo.checks.findings import Finding, Subject, fail, ok, warn
 from cfo.config.document import parse, single_document
+from cfo.config.loading import MAX_CHARACTERS
 from cfo.config.model import LeaderElection, OperatorConfiguration
 from cfo.config.section import ConfigurationError
 from cfo.console.counts import counted
-from cfo.console.doctor.arguments import configuration_name, first_configuration
+from cfo.console.doctor.arguments import configuration_name, first_document
 from cfo.console.doctor.facts import for_all_objects, is_go_deployment
 from cfo.console.lease_holder import is_renewed
 from cfo.console.operator_namespaces import (
@@ -50,7 +51,14 @@ from cfo.runtime.objects import (
 from cfo.version import CONFIG_MAP_NAME, __version__
 
 _MAX_SHOWN: Final = 10
+_MAX_CHARACTERS: Final = 32 << 10
+"""The size of another operator's configuration that is parsed, which takes 0.2 s; usual ones have a few KiB.
+
+A tenant can create one in each of its namespaces.
+"""
 _STALE: Final = timedelta(minutes=1)
+_UNREAD: Final = "its configuration cannot be read"
+_UNREAD_OR_LARGE: Final = f"{_UNREAD}, or is longer than {_MAX_CHARACTERS} characters"
 _REMEDY: Final = (
     "keep one: set the component codeflare of the DataScienceCluster to Removed if it is Open Data Hub's, or delete "
     "the other installation; or give both disjoint watchNamespaces, or labelSelectors, in their ConfigMaps "
@@ -100,7 +108,7 @@ async def check(subject: Subject) -> Iterable[Finding]:
     alive = [where for where, operator in _by_evidence(operators) if operator.is_alive]
     own = operators.pop(subject.namespace, OtherOperator())
     for where, other in islice(_by_evidence(operators), _MAX_SHOWN):
-        other.configuration = await configuration_of(subject.client, where)
+        other.configuration = await configuration_of(subject.client, where, _MAX_CHARACTERS)
     if operators and not own.webhooks and not own.signs:
         return missing_findings(operators, subject.namespace)
     checked = _described(subject.namespace, own)
@@ -160,12 +168,12 @@ def findings(
     """
     renewing = _listed(alive) or "no namespace"
     remedy = f"alive, by the renewal of its Lease: {renewing}; {_REMEDY}"
-    own_part = _part_text(configuration if is_known else None)
+    own_part = _part_text(configuration if is_known else None, _UNREAD)
     for namespace, other in islice(_by_evidence(others), _MAX_SHOWN):
         described = _described(namespace, other)
         both = (
             f"the one in {checked} reconciles {own_part}, the one in {described} reconciles "
-            f"{_part_text(other.configuration)}"
+            f"{_part_text(other.configuration, _UNREAD_OR_LARGE)}"
         )
         if other.webhooks and configuration.webhook.enabled is not False:
             yield fail(
@@ -214,10 +222,10 @@ def _described(namespace: str, operator: OtherOperator) -> str:
     return f"namespace {namespace} ({names})" if names else f"namespace {namespace}"
 
 
-def _part_text(configuration: OperatorConfiguration | None) -> str:
-    """Describe what an operator with ``configuration`` (``None``: unknown) reconciles."""
+def _part_text(configuration: OperatorConfiguration | None, cause: str) -> str:
+    """Describe what an operator with ``configuration`` reconciles; ``None``: it is unknown because of ``cause``."""
     if configuration is None:
-        return "objects that are not known, because its configuration cannot be read"
+        return f"objects that are not known, because {cause}"
     names = configuration.watch_namespaces
     part = "all namespaces"
     if names:
@@ -292,10 +300,13 @@ async def _bound_namespaces(client: Client) -> set[str]:
         return set()
 
 
-async def configuration_of(client: Client, namespace: str) -> OperatorConfiguration | None:
+async def configuration_of(
+    client: Client, namespace: str, max_characters: int = MAX_CHARACTERS
+) -> OperatorConfiguration | None:
     """Return the configuration of the operator in ``namespace``; ``None`` if it cannot be read or is invalid.
 
-    Without a ConfigMap, it is the one with which the Deployment creates it. The Go operator reconciles all objects.
+    Without a ConfigMap, it is the one with which the Deployment creates it. The Go operator reconciles all objects. A
+    document with more than ``max_characters`` is not parsed, and counts as one that cannot be read.
     """
     try:
         key = NamespacedName(namespace, DEPLOYMENT)
@@ -303,11 +314,14 @@ async def configuration_of(client: Client, namespace: str) -> OperatorConfigurat
         key = NamespacedName(namespace, configuration_name(deployment))
         found = await client.get(CONFIG_MAP, key, live=True)
         if found is not None:
-            parsed = parse(single_document(found.get("data") or {})[1])
+            _, document = single_document(found.get("data") or {})
         else:
-            parsed = first_configuration(deployment)
+            document = first_document(deployment)
+        if len(document) > max_characters:
+            return None
+        configuration = parse(document).configuration
     except (APIError, ConfigurationError):
         return None
     if is_go_deployment(deployment, __version__):
-        return for_all_objects(parsed.configuration)
-    return parsed.configuration
+        return for_all_objects(configuration)
+    return configuration

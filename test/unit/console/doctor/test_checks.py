@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -25,7 +26,7 @@ from cfo.console.doctor.permissions import PermissionFacts
 from cfo.manifests.names import DEPLOYMENT, IMAGE_REPOSITORY
 from cfo.manifests.overlays import CERTIFICATE
 from cfo.operator import WEBHOOK_SECRET_NAME, webhook_configurations
-from cfo.runtime import NamespacedName, Object, Rule
+from cfo.runtime import CONFIG_MAP, GVK, Client, NamespacedName, Object, Rule
 from cfo.version import CONFIG_MAP_NAME
 from test.support.certificates import create_ca, create_certificate
 
@@ -143,8 +144,42 @@ def test_operator_with_an_unknown_part_may_reconcile_the_same_objects() -> None:
     assert finding.message == (
         "two CodeFlare operators may reconcile the same objects: the one in namespace ours reconciles all namespaces, "
         "the one in namespace opendatahub (Deployment d) reconciles objects that are not known, because its "
-        "configuration cannot be read"
+        "configuration cannot be read, or is longer than 32768 characters"
     )
+
+
+class LargeDocuments:
+    """A client of a namespace in which a tenant has created the objects of an operator, with a large document.
+
+    It is in the ConfigMap, or in the option of the Deployment with which an operator creates its ConfigMap.
+    """
+
+    def __init__(self, document: str, *, has_config_map: bool) -> None:
+        self._document = document
+        self._has_config_map = has_config_map
+
+    async def get(self, gvk: GVK, _: NamespacedName, *, live: bool) -> Object | None:
+        assert live
+        if gvk == CONFIG_MAP:
+            return {"data": {"config.yaml": self._document}} if self._has_config_map else None
+        created = deployment()
+        (container,) = created["spec"]["template"]["spec"]["containers"]
+        container["args"] = [f"--default-config={self._document}"]
+        return created
+
+
+@pytest.mark.parametrize("has_config_map", [True, False])
+async def test_large_configuration_of_another_operator_is_not_parsed(
+    monkeypatch: pytest.MonkeyPatch, *, has_config_map: bool
+) -> None:
+    parsed = Mock(wraps=other_operators.parse)
+    monkeypatch.setattr(other_operators, "parse", parsed)
+    usual = "watchNamespaces: [a]"
+    for document, expected in ((usual, ["a"]), (f"{usual} #" + "x" * (32 << 10), None)):
+        client = cast("Client", LargeDocuments(document, has_config_map=has_config_map))
+        found = await other_operators.configuration_of(client, "ns", 32 << 10)
+        assert (list(found.watch_namespaces) if found else None) == expected
+    parsed.assert_called_once_with(usual)
 
 
 @pytest.mark.parametrize("is_own", [False, True])
