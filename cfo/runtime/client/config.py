@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 from urllib.parse import quote, urlsplit
 
+import anyio
+
 from cfo.runtime.client.credentials import (
     CredentialError,
     Credentials,
@@ -28,6 +30,8 @@ from cfo.runtime.pki.trust import client_context
 from cfo.runtime.process.clock import Clock
 
 SERVICE_ACCOUNT_DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_LOGIN_SECONDS = 300.0
+"""The time limit of the first login, in which a user may have to answer in a browser."""
 _IMPERSONATION = (("as", "Impersonate-User"), ("as-uid", "Impersonate-Uid"))
 
 
@@ -158,8 +162,8 @@ async def load_config(
     """Load the configuration and the credentials; an exec plugin has run once when this returns.
 
     ``kubeconfig``: a file that must exist, or several files separated as in ``$KUBECONFIG``; ``context``: the context
-    to use instead of the current context. ``environ`` and ``service_account`` replace the environment of the process
-    and the directory of the pod's service account token. Raises :class:`ConfigError`.
+    to use instead of the current context. A login may take 5 minutes. ``environ`` and ``service_account`` replace the
+    environment of the process and the directory of the pod's service account token. Raises :class:`ConfigError`.
     """
     environ = os.environ if environ is None else environ
     variable = environ.get("KUBECONFIG", "")
@@ -183,7 +187,8 @@ async def _from_kubeconfig(
 ) -> ClientConfig:
     try:
         source = Kubeconfig(paths, context=context, clock=clock)
-        await source.load()
+        with anyio.fail_after(_LOGIN_SECONDS):
+            await source.load()
         return ClientConfig(
             server=source.server,
             ca_pem=source.ca_pem,
@@ -198,6 +203,9 @@ async def _from_kubeconfig(
         )
     except CredentialError as error:
         raise ConfigError(f"{origin}{error}") from error
+    except TimeoutError:
+        problem = f"the login took longer than {_LOGIN_SECONDS:g} s"
+        raise ConfigError(f"{origin}{paths}: {problem}") from None
     except ConfigError as error:
         raise ConfigError(f"{origin}{paths}: {error}") from None
 

@@ -79,9 +79,9 @@ class APIRequest:
     accepts a gzip response, which is worthwhile for long lists. ``idempotent`` allows a retry when the connection broke
     after the server may have received the request; ``None`` means that only a GET is retried. ``new_connection`` avoids
     the pool, because an idle connection may be dead. ``max_response_bytes`` limits the body of a successful response,
-    decompressed (0: no limit). ``verb`` and ``resource`` identify the request in errors and metrics; the defaults are
-    ``method`` and ``path``. ``on_warning`` is called with each warning of a response, such as ``unknown field
-    "spec.x"``; a retried request may call it again with the same one.
+    decompressed (0: the limit of the transport). ``verb`` and ``resource`` identify the request in errors and metrics;
+    the defaults are ``method`` and ``path``. ``on_warning`` is called with each warning of a response, such as
+    ``unknown field "spec.x"``; a retried request may call it again with the same one.
     """
 
     method: str
@@ -165,6 +165,8 @@ class Transport:
 
     ``qps`` and ``burst`` limit the rate of requests on the client side. With ``qps`` of ``None``, 0 or less there is no
     limit, and the server's priority and fairness applies. ``observe`` is called with each :class:`Exchange`.
+    ``max_response_bytes`` limits the bodies of responses to requests without a limit of their own (0: no limit), for
+    programs that do not trust the server.
     """
 
     def __init__(
@@ -175,6 +177,7 @@ class Transport:
         burst: int | None = None,
         observe: Callable[[Exchange], None] | None = None,
         clock: Clock | None = None,
+        max_response_bytes: int = 0,
     ) -> None:
         if not isinstance(config, ClientConfig):
             # Not its value, which can have the credentials of a kubeconfig.
@@ -190,6 +193,7 @@ class Transport:
         if qps is not None and qps > 0:
             self._bucket = BucketRateLimiter(qps, burst or max(1, round(2 * qps)), self._clock)
         self._observe = observe
+        self._max_response_bytes = max_response_bytes
         self._base = config.server.rstrip("/")
         self.host = URL(config.server).authority.rpartition("@")[2]
 
@@ -255,7 +259,7 @@ class Transport:
                         session = self._session
                         timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS)
                         async with self._exchange(attempt, timeout) as response:
-                            body = await _read_body(response, request)
+                            body = await self._read_body(response, request)
                             return Response(response.status, body, response.headers)
                     except (APIError, aiohttp.ClientError) as error:
                         awaiting_response = False
@@ -434,6 +438,23 @@ class Transport:
         )
         self._observe(exchange)
 
+    async def _read_body(self, response: aiohttp.ClientResponse, request: APIRequest) -> bytes:
+        """Read the body, at most ``max_response_bytes`` and one chunk of it."""
+        limit = request.max_response_bytes or self._max_response_bytes
+        if not limit:
+            return await response.read()
+        body = bytearray()
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > limit:
+                raise ResponseTooLarge(
+                    f"the response has more than {limit} bytes",
+                    outcome_unknown=request.method != "GET",
+                    verb=request.verb,
+                    resource=request.resource,
+                )
+        return bytes(body)
+
     def _error(self, attempt: _Attempt, response: aiohttp.ClientResponse, body: bytes) -> APIError:
         """Return the error for a response, based on its Status, a plain-text body, or the HTTP status."""
         status = _status(body)
@@ -553,24 +574,6 @@ async def _read_error(response: aiohttp.ClientResponse) -> bytes:
         body += chunk
         if len(body) > _MAX_ERROR_BYTES:
             break
-    return bytes(body)
-
-
-async def _read_body(response: aiohttp.ClientResponse, request: APIRequest) -> bytes:
-    """Read the body, at most ``max_response_bytes`` and one chunk of it."""
-    limit = request.max_response_bytes
-    if not limit:
-        return await response.read()
-    body = bytearray()
-    async for chunk in response.content.iter_any():
-        body += chunk
-        if len(body) > limit:
-            raise ResponseTooLarge(
-                f"the response has more than {limit} bytes",
-                outcome_unknown=request.method != "GET",
-                verb=request.verb,
-                resource=request.resource,
-            )
     return bytes(body)
 
 

@@ -18,7 +18,8 @@ import yaml
 
 from cfo.runtime import ConfigError, load_config
 from cfo.runtime.client import CredentialError
-from cfo.runtime.client.credentials import Credentials
+from cfo.runtime.client import config as config_module
+from cfo.runtime.client.credentials import Credentials, Kubeconfig
 from test.support.api_server import ApiServer, AutoAdvancingClock, json
 from test.support.certificates import create_ca, create_certificate, server_ssl_context
 from test.support.kubeconfigs import TOKEN, authorization, b64, environment, kubeconfig
@@ -171,6 +172,19 @@ async def test_missing_exec_plugin_is_an_error(tmp_path: Path) -> None:
         f"{tmp_path}/k (context here): users[name=u].user.exec.command: the plugin no-such-plugin is not installed; "
         "Install it: brew install\\x1b[31m it"
     )
+
+
+async def test_login_that_does_not_end_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def endless(_: Kubeconfig) -> None:
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(Kubeconfig, "load", endless)
+    monkeypatch.setattr(config_module, "_LOGIN_SECONDS", 0.0)
+    file = kubeconfig(tmp_path / "k", {})
+    with pytest.raises(ConfigError, match=r"/k: the login took longer than 0 s$"):
+        await load_config(str(file), environ=environment(tmp_path))
 
 
 def id_token(expires: datetime) -> str:
