@@ -3,9 +3,9 @@
 ``cfo run | dev | new | crd | status | dashboard | doctor | uninstall | envtest | manifests | migrate |
 config | version | more``.
 
-Each error is one line on stderr. The exit code is 2 for invalid arguments or an invalid configuration, and 1 for all
-other failures, such as an unreachable cluster or a crash. Each command imports its dependencies lazily, so that ``cfo
-version``, for example, does not load the API client.
+Each error is one line on stderr. The exit code is 2 for invalid arguments or an invalid configuration, 3 if a command
+other than ``cfo run`` cannot reach the cluster, and 1 for all other failures. Each command imports its dependencies
+lazily, so that ``cfo version``, for example, does not load the API client.
 """
 
 from __future__ import annotations

@@ -12,12 +12,13 @@ import click
 from anyio.abc import TaskStatus
 
 from cfo.console.errors import (
+    ClusterUnreadable,
     CommandFailed,
     InvalidInput,
     one_line,
     run_async,
 )
-from cfo.console.execution import kubeconfig_option
+from cfo.console.execution import cluster_errors, command_transport, kubeconfig_option
 from cfo.console.namespaces import check_name, require_namespace
 from cfo.dashboard.feed import PageFeed
 from cfo.dashboard.in_cluster import client_source
@@ -25,14 +26,10 @@ from cfo.dashboard.site import LoopbackServer
 from cfo.features import all_views
 from cfo.runtime import (
     POD,
-    APIError,
     Client,
-    ConfigError,
-    DiscoveryIncomplete,
     RESTMapper,
     SystemClock,
     Transport,
-    TransportError,
     load_config,
 )
 from cfo.runtime.process import AddressUnavailable
@@ -86,7 +83,7 @@ def command(
         chosen = "" if all_namespaces else namespace or config.namespace
         server_name = urlsplit(config.server).netloc.rpartition("@")[2]
         scope = {"server": server_name, "namespace": chosen, "version": __version__}
-        async with Transport(config) as transport:
+        async with command_transport(config) as transport:
             mapper = RESTMapper(transport)
             await _check_reachable(mapper, config.server)
             if namespace is not None:
@@ -106,24 +103,25 @@ def command(
 
     logs.configure("console", "error")  # the page shows what is forbidden, or cannot be read
     try:
-        run_async(serve)
+        with cluster_errors(reads_only=True):
+            run_async(serve)
     except AddressUnavailable as error:
         raise CommandFailed(
             f"--port: {error.strerror}; choose another one, or 0 for a free one"
         ) from None
-    except (ConfigError, APIError, TransportError, DiscoveryIncomplete, OSError) as error:
+    except OSError as error:
         raise CommandFailed(one_line(error)) from None
 
 
 async def _check_reachable(mapper: RESTMapper, server: str) -> None:
     """Read which kinds the server has, which the page needs as well.
 
-    Raises :class:`CommandFailed` if it does not answer in time, and the errors of the client.
+    Raises :class:`ClusterUnreadable` if it does not answer in time, and the errors of the client.
     """
     with anyio.move_on_after(_TIMEOUT) as scope:
         await mapper.resource(POD)
     if scope.cancelled_caught:
-        raise CommandFailed(f"{server} does not answer within {_TIMEOUT:g} s")
+        raise ClusterUnreadable(f"{server} does not answer within {_TIMEOUT:g} s")
 
 
 async def _stop_on_signal(scope: anyio.CancelScope, *, task_status: TaskStatus[None]) -> None:

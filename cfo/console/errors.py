@@ -26,7 +26,7 @@ class CommandFailed(click.ClickException):
 
 
 class ClusterUnreadable(CommandFailed):
-    """A command that only reads cannot reach the cluster, or can read nothing in it: exit code 3."""
+    """The cluster cannot be reached, its answers cannot be read, or a command can read nothing in it: exit code 3."""
 
     exit_code = 3
 

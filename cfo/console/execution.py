@@ -21,7 +21,7 @@ from cfo.console.errors import (
 from cfo.version import CONFIG_MAP_NAME
 
 if TYPE_CHECKING:
-    from cfo.runtime import Client
+    from cfo.runtime import Client, ClientConfig, Transport
 
 _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -165,6 +165,20 @@ def execute(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         raise CommandFailed(one_line(error)) from None
 
 
+READ_LIMIT: Final = 300.0
+"""Seconds for all that a command reads before it changes anything, of which each request has a limit of its own."""
+
+_MAX_RESPONSE_BYTES: Final = 64 << 20
+"""The size of one response that commands read: more than any page of a list, and than the kinds of a large cluster."""
+
+
+def command_transport(config: ClientConfig) -> Transport:
+    """Return the transport of a command, which does not read responses without end."""
+    from cfo.runtime import Transport
+
+    return Transport(config, max_response_bytes=_MAX_RESPONSE_BYTES)
+
+
 def run_with_client(
     kubeconfig: str | None,
     field_manager: str,
@@ -172,31 +186,70 @@ def run_with_client(
     *,
     context: str | None = None,
     reads_only: bool = False,
+    limit: float | None = None,
 ) -> _T:
-    """Run ``work`` with a client for the cluster in ``kubeconfig``, and convert the errors of requests.
+    """Run ``work`` with a client for the cluster in ``kubeconfig``, and convert errors with :func:`cluster_errors`.
 
     ``reads_only``: the command can run on the embedded control plane as well, and fails as one that only reads.
+    ``limit``: the seconds for the whole ``work``; ``None`` if it uses :func:`time_limit` for its parts.
     """
-    from cfo.runtime import (
-        APIError,
-        Client,
-        ConfigError,
-        DiscoveryIncomplete,
-        RESTMapper,
-        Transport,
-        TransportError,
-        UnknownKind,
-        load_config,
-    )
+    from cfo.runtime import Client, RESTMapper, load_config
 
     async def body() -> _T:
-        async with Transport(await load_config(kubeconfig, context=context)) as transport:
-            return await work(Client(transport, RESTMapper(transport), field_manager=field_manager))
+        config = await load_config(kubeconfig, context=context)
+        async with command_transport(config) as transport:
+            client = Client(transport, RESTMapper(transport), field_manager=field_manager)
+            if limit is None:
+                return await work(client)
+            with time_limit(limit):
+                return await work(client)
+
+    with cluster_errors(reads_only=reads_only, embedded=reads_only):
+        return run_async(body)
+
+
+@contextmanager
+def cluster_errors(*, reads_only: bool, embedded: bool = False) -> Iterator[None]:
+    """Convert the errors of a command that uses a cluster into one line and an exit code.
+
+    It is 3 if the cluster cannot be reached or its answers cannot be read, and with ``reads_only`` for all errors;
+    otherwise 1. ``embedded``: see :func:`.cluster_failure`.
+    """
+    from msgspec import MsgspecError
+
+    from cfo.api.reading import MALFORMED
+    from cfo.config.section import ConfigurationError
+    from cfo.runtime import APIError, ConfigError, DiscoveryIncomplete, TransportError, UnknownKind
+    from cfo.runtime.client import InvalidName, Unauthorized
+    from cfo.runtime.process import UnreadableObject
 
     try:
-        return run_async(body)
-    except (ConfigError, APIError, TransportError, DiscoveryIncomplete, UnknownKind) as error:
-        failure = cluster_failure(error, embedded=reads_only)
+        yield
+    except (ConfigError, TransportError, DiscoveryIncomplete, Unauthorized) as error:
+        raise ClusterUnreadable(cluster_failure(error, embedded=embedded).message) from None
+    except (APIError, UnknownKind) as error:
+        failure = cluster_failure(error, embedded=embedded)
         if reads_only:
             raise ClusterUnreadable(failure.message) from None
         raise failure from None
+    except InvalidName as error:
+        raise InvalidInput(one_line(error)) from None
+    except ConfigurationError:
+        raise  # a ValueError, but not because of what the API server answers
+    except (*MALFORMED, MsgspecError, UnreadableObject) as error:
+        problem = one_line(f"{type(error).__name__}: {error}")
+        raise ClusterUnreadable(f"cannot read what the API server answers: {problem}") from None
+
+
+@contextmanager
+def time_limit(limit: float) -> Iterator[None]:
+    """Raise :class:`ClusterUnreadable` if what the block does takes longer than ``limit`` seconds.
+
+    Each request has a limit of its own, but an API server can let a list have pages without end.
+    """
+    import anyio
+
+    with anyio.move_on_after(limit) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise ClusterUnreadable(f"the API server has not answered everything within {limit:g} s")

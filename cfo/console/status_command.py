@@ -24,26 +24,29 @@ from cfo.console.errors import (
     ClusterUnreadable,
     CommandFailed,
     InvalidInput,
-    cluster_failure,
     echo,
+    one_line,
     run_async,
 )
-from cfo.console.execution import CONTEXT, kubeconfig_option, timeout_option
+from cfo.console.execution import (
+    CONTEXT,
+    cluster_errors,
+    command_transport,
+    kubeconfig_option,
+    timeout_option,
+)
 from cfo.console.namespaces import require_namespace
 from cfo.console.summary_text import detail, listing, place_text
 from cfo.console.summary_watch import can_replace_text, print_changes, replace_table
 from cfo.runtime import (
     GVK,
     SECRET,
-    APIError,
     Cache,
     Client,
-    ConfigError,
     DiscoveryIncomplete,
     RESTMapper,
     SystemClock,
     Transport,
-    TransportError,
     UnknownKind,
     load_config,
 )
@@ -125,7 +128,7 @@ def command(
         if all_namespaces:
             where = None
         async with (
-            Transport(config) as transport,
+            command_transport(config) as transport,
             connect(transport, views, where, timeout) as session,
         ):
             client = Client(transport, RESTMapper(transport), field_manager="cfo-status")
@@ -144,11 +147,12 @@ def command(
         return _UNHEALTHY_EXIT_CODE if is_wrong else 0
 
     try:
-        code = run_async(work)
+        with cluster_errors(reads_only=True):
+            code = run_async(work)
     except KeyboardInterrupt:
         code = _INTERRUPTED_EXIT_CODE
-    except (ConfigError, APIError, TransportError, NotReadable) as error:
-        raise ClusterUnreadable(cluster_failure(error).message) from None
+    except NotReadable as error:
+        raise ClusterUnreadable(one_line(error)) from None
     ctx.exit(code)
 
 

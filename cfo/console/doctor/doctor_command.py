@@ -7,7 +7,7 @@ import json
 import click
 
 from cfo.console.errors import ClusterUnreadable, echo
-from cfo.console.execution import CONTEXT, kubeconfig_option, run_with_client
+from cfo.console.execution import CONTEXT, READ_LIMIT, kubeconfig_option, run_with_client
 from cfo.console.namespaces import check_name, require_namespace
 from cfo.manifests.names import DEFAULT_NAMESPACE
 
@@ -83,7 +83,9 @@ def command(
         return await examine(client, where, config_name, SystemClock(), is_named=is_named)
 
     logs.configure("console", "error")
-    findings = run_with_client(kubeconfig, "cfo-doctor", work, context=context, reads_only=True)
+    findings = run_with_client(
+        kubeconfig, "cfo-doctor", work, context=context, reads_only=True, limit=READ_LIMIT
+    )
     if output == "json":
         click.echo(json.dumps(document(findings), indent=2))
     else:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 from click.core import ParameterSource
 
 from cfo.console.errors import CommandFailed, echo
 from cfo.console.execution import (
     CONTEXT,
+    READ_LIMIT,
     YES,
     confirm,
     kubeconfig_option,
@@ -22,6 +25,9 @@ from cfo.console.uninstall.steps import uninstall
 from cfo.console.uninstall.stored_objects import own_kinds
 from cfo.manifests.names import DEFAULT_NAMESPACE
 from cfo.runtime import Client
+
+_REMOVAL_LIMIT: Final = 3600.0
+"""Seconds for the removal without what it waits for."""
 
 
 @click.command("uninstall")
@@ -66,7 +72,10 @@ def command(
     """Uninstall the operator.
 
     Removes its webhook configurations and finalizers, so that they cannot block writes or deletions. RayClusters are
-    kept. Changes nothing if the namespace has no operator. Exit code 1: something that was asked for was not done.
+    kept. Changes nothing if the namespace has no operator.
+
+    Exit codes: 1 if something that was asked for was not done, 2 for invalid arguments, 3 if the cluster cannot be
+    reached.
     """
 
     is_named = ctx.get_parameter_source("namespace") is ParameterSource.COMMANDLINE
@@ -84,7 +93,7 @@ def command(
 
     try:
         nothing, server, notes = run_with_client(
-            kubeconfig, "cfo-uninstall", check, context=context
+            kubeconfig, "cfo-uninstall", check, context=context, limit=READ_LIMIT
         )
         if nothing:
             echo(f"nothing to remove: {nothing}")
@@ -97,6 +106,8 @@ def command(
                 kinds = ", ".join(f"{gvk.kind}s" for gvk in own_kinds())
                 what += f", its CRDs and all {kinds} of all namespaces,"
             confirm(f"Remove {what} from {server}?")
-        run_with_client(kubeconfig, "cfo-uninstall", work, context=context)
+        waits = len(own_kinds()) + 1
+        limit = _REMOVAL_LIMIT + waits * timeout
+        run_with_client(kubeconfig, "cfo-uninstall", work, context=context, limit=limit)
     except (UninstallRefused, UninstallIncomplete) as error:
         raise CommandFailed(str(error)) from None

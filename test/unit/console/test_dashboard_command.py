@@ -41,7 +41,7 @@ def kubeconfig(tmp_path: Path) -> str:
         (["-n", "team", "-A"], 2, "--namespace and --all-namespaces cannot be used together"),
         (["-n", "a/b"], 2, "--namespace: 'a/b': must be the name of a namespace"),
         (["--port", "70000"], 2, "70000"),
-        (["--kubeconfig", "/nonexistent"], 1, "/nonexistent"),
+        (["--kubeconfig", "/nonexistent"], 3, "/nonexistent"),
     ],
 )
 def test_invalid_arguments_are_reported_in_one_line(
@@ -62,7 +62,7 @@ async def reachable(mapper: RESTMapper, server: str) -> None:
 
 def test_server_that_cannot_be_reached_is_named_in_one_line(kubeconfig: str) -> None:
     result = CliRunner().invoke(command, ["--kubeconfig", kubeconfig])
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     (line,) = result.output.splitlines()
     assert line.startswith("Error: ")
     assert "cannot connect to 127.0.0.1:1: Connection refused" in line
@@ -73,7 +73,7 @@ def test_server_that_does_not_answer_is_named_in_one_line(
 ) -> None:
     monkeypatch.setattr(dashboard_command, "_TIMEOUT", 0.0)
     result = CliRunner().invoke(command, ["--kubeconfig", kubeconfig])
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert result.output == "Error: https://127.0.0.1:1 does not answer within 0 s\n"
 
 

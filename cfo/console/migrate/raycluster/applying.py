@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import anyio
 
+from cfo.console.execution import READ_LIMIT, time_limit
 from cfo.console.migrate.raycluster.children import is_operators_binding, title
 from cfo.console.migrate.raycluster.observation import Observer
 from cfo.console.migrate.raycluster.planning import Options, plan_safely
@@ -64,8 +65,12 @@ class Executor:
 
         A plan that waits for pods is not executed without ``may_wait``, and blocked after too many others have not
         stopped (:class:`.StopLimit`). Returns ``None`` if the RayCluster does not exist any more. Raises
-        :class:`StepFailed`, and the errors of the client.
+        :class:`StepFailed`, :class:`.ClusterUnreadable`, and the errors of the client.
         """
+        with time_limit(READ_LIMIT + _ROUNDS * self._timeout):
+            return await self._migrate(key, may_wait=may_wait)
+
+    async def _migrate(self, key: NamespacedName, *, may_wait: bool) -> ObjectPlan | None:
         plan = None
         for _ in range(_ROUNDS):
             observed = await self._observer.cluster(key)

@@ -16,10 +16,12 @@ from cfo.console.counts import counted
 from cfo.console.errors import InvalidInput, echo, one_line, remedy_of
 from cfo.console.execution import (
     CONTEXT,
+    READ_LIMIT,
     YES,
     confirm,
     kubeconfig_option,
     run_with_client,
+    time_limit,
     timeout_option,
 )
 from cfo.console.migrate.raycluster.applying import Executor, StepFailed
@@ -46,6 +48,7 @@ from cfo.runtime import (
     TransportError,
     UnknownKind,
 )
+from cfo.runtime.process import UnreadableObject
 from cfo.version import CONFIG_MAP_NAME
 
 _FIELD_MANAGER: Final = "cfo-migrate"
@@ -120,7 +123,8 @@ def command(
     operator runs or its webhook for RayClusters is registered, which would revert the changes. Run it again after an
     interruption, or when something is left. --to cfo only shows what this operator itself changes when it starts.
 
-    The exit code is 3 if something is left to do or blocked, and 1 if the migration of a RayCluster failed.
+    The exit code is 3 if something is left to do or blocked, or if the cluster cannot be reached, and 1 if the
+    migration of a RayCluster failed.
     """
     if bool(namespace) == all_namespaces:
         raise InvalidInput("either --namespace NAMESPACE or --all-namespaces is required")
@@ -152,18 +156,22 @@ def command(
         return operator_namespace
 
     async def show_takeover(client: Client) -> int:
-        return await _show_takeover(client, where, names, await check_namespaces(client))
+        with time_limit(READ_LIMIT):
+            namespace_of_operator = await check_namespaces(client)
+        return await _show_takeover(client, where, names, namespace_of_operator)
 
     async def migrate(client: Client) -> int:
-        namespace_of_operator = await check_namespaces(client)
         observer = Observer(client)
-        keys = await _keys(client, observer, where, names)
-        config = await _configuration(
-            observer, namespace_of_operator, assumption="the default configuration"
-        )
         kuberay = KubeRay()
-        if target == Target.KUBERAY:
-            kuberay = await observer.kuberay(features)
+        with time_limit(READ_LIMIT):
+            namespace_of_operator = await check_namespaces(client)
+            keys = await _keys(client, observer, where, names)
+            config = await _configuration(
+                observer, namespace_of_operator, assumption="the default configuration"
+            )
+            if target == Target.KUBERAY:
+                kuberay = await observer.kuberay(features)
+            found = await obstacles(client, namespace_of_operator, where)
         options = Options(
             Target(target),
             kuberay,
@@ -172,7 +180,6 @@ def command(
             finalizers_only=finalizers_only,
             settings=known_settings(config or KubeRayConfiguration()),
         )
-        found = await obstacles(client, namespace_of_operator, where)
         _echo_obstacles(found, "before --apply, because they would revert the migration")
         if not apply:
             return await _show(observer, keys, options)
@@ -276,8 +283,9 @@ async def _observe(
 ) -> ObservedCluster | None:
     """Read one RayCluster with its children; return ``None`` if it does not exist, or cannot be read."""
     try:
-        return await observer.cluster(key)
-    except APIError as error:
+        with time_limit(READ_LIMIT):
+            return await observer.cluster(key)
+    except (APIError, UnreadableObject) as error:
         progress.add_failure(key, error)
         return None
 
@@ -325,7 +333,7 @@ async def _migrate(
     """Migrate one RayCluster; return its last plan, or ``None`` if it does not exist or its migration failed."""
     try:
         return await executor.migrate(key, may_wait=may_wait)
-    except (APIError, TransportError, DiscoveryIncomplete, StepFailed) as error:
+    except (APIError, TransportError, DiscoveryIncomplete, StepFailed, UnreadableObject) as error:
         progress.add_failure(key, error)
         return None
 
@@ -335,10 +343,11 @@ async def _show_takeover(
 ) -> int:
     """Print what this operator changes when it starts; return the exit code."""
     observer = Observer(client)
-    keys = await _keys(client, observer, namespace, names)
     assumption = "that finalizers are needed"
-    config = await _configuration(observer, operator_namespace, assumption=assumption)
-    has_proxies = config is None or await _has_proxies(client, config)
+    with time_limit(READ_LIMIT):
+        keys = await _keys(client, observer, namespace, names)
+        config = await _configuration(observer, operator_namespace, assumption=assumption)
+        has_proxies = config is None or await _has_proxies(client, config)
     features = (config or KubeRayConfiguration()).kuberay_features
     progress = _Progress()
     are_managed = True
@@ -350,9 +359,10 @@ async def _show_takeover(
             progress.totals.add(plan)
             are_managed = are_managed and is_managed_by_cfo(observed)
     # A rollback to the Go operator leaves the policies by which RayClusters count as managed.
-    found = await obstacles(
-        client, operator_namespace, namespace, is_takeover=True, has_taken_over=are_managed
-    )
+    with time_limit(READ_LIMIT):
+        found = await obstacles(
+            client, operator_namespace, namespace, is_takeover=True, has_taken_over=are_managed
+        )
     _echo_obstacles(found, "before cfo starts, because both would run")
     return progress.finish()
 

@@ -62,7 +62,7 @@ def test_invalid_arguments_are_reported_in_one_line(arguments: list[str], messag
 
 def test_missing_kubeconfig_is_reported_in_one_line(tmp_path: Path) -> None:
     result = run("--to", "kuberay", "-A", "--kubeconfig", str(tmp_path / "missing"))
-    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert (result.exit_code, result.stderr.count("\n")) == (3, 1)
 
 
 @pytest.mark.parametrize(
