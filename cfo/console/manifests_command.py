@@ -147,7 +147,10 @@ def command(
         _print(roles)
         return
     if not _IMAGE.fullmatch(image):
-        raise InvalidInput(f"--image: {image!r}: must be an image reference")
+        raise InvalidInput(
+            f"--image: {image!r}: must be an image reference, such as registry.example/cfo:v1.0.0, or with @sha256: "
+            "and 64 hexadecimal digits"
+        )
     if api_servers and "network-policy" not in components:
         raise InvalidInput("--api-server-cidr: requires --with network-policy")
     for cidr in api_servers:

@@ -23,10 +23,10 @@ async def kept_crds(client: Client, objects: Iterable[Object], namespace: str) -
     lines: list[str] = []
     if only_ours:
         command = f"cfo uninstall --namespace {namespace} --crds --leftovers"
-        crds = named(CUSTOM_RESOURCE_DEFINITION, only_ours)
+        crds = named(CUSTOM_RESOURCE_DEFINITION, only_ours, len(own))
         lines.append(f"{crds} with their objects; to delete both: {command}")
     if shared:
-        crds = named(CUSTOM_RESOURCE_DEFINITION, shared)
+        crds = named(CUSTOM_RESOURCE_DEFINITION, shared, len(own))
         lines.append(f"{crds} with their objects, because another operator may need them")
     return lines
 

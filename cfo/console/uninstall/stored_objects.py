@@ -57,10 +57,10 @@ MAX_NAMED = 5
 """How many objects a line about several of one kind names."""
 
 
-def named(gvk: GVK, keys: Sequence[NamespacedName]) -> str:
-    """Return the number of objects, and the names of the first ones."""
-    names = [str(key) for key in sorted(keys)[:MAX_NAMED]]
-    if len(keys) > MAX_NAMED:
+def named(gvk: GVK, keys: Sequence[NamespacedName], maximum: int = MAX_NAMED) -> str:
+    """Return the number of objects, and the names of the first ones, at most ``maximum``."""
+    names = [str(key) for key in sorted(keys)[:maximum]]
+    if len(keys) > maximum:
         names.append("...")
     return f"{counted(len(keys), gvk.kind)} ({', '.join(names)})"
 

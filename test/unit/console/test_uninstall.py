@@ -10,9 +10,11 @@ import pytest
 
 from cfo.api.raycluster.names import FIELD_MANAGER, RAY_CLUSTER
 from cfo.console.uninstall import installation_check, steps
+from cfo.console.uninstall.kept import kept_crds
 from cfo.console.uninstall.removal import Removal, UninstallIncomplete
-from cfo.console.uninstall.stored_objects import deleted_namespaces
-from cfo.runtime import GVK, Client, Conflict, Forbidden, NamespacedName, Object
+from cfo.console.uninstall.stored_objects import MAX_NAMED, deleted_namespaces
+from cfo.manifests.overlays import crds
+from cfo.runtime import GVK, Client, Conflict, Forbidden, NamespacedName, Object, name_of
 from cfo.runtime.objects import LEASE
 from cfo.runtime.process import UnreadableObject
 
@@ -187,6 +189,21 @@ async def test_leases_of_tenants_do_not_hide_what_an_operator_left() -> None:
     found = await installation_check._state_elsewhere(cast("Client", ManyLeases()), "ops")
     assert found.startswith("; other namespaces contain Lease default/l, Lease aa-00/l, ")
     assert "Lease aa-03/l and 8 more: if cfo run left them there" in found
+
+
+class ManyCRDs:
+    """A client for a cluster that has all CRDs, without the labels in the manifests."""
+
+    async def select(
+        self, _: GVK, select: Callable[[Object], Any], *, label_selector: str = "", **__: Any
+    ) -> list[Any]:
+        return [] if label_selector else [select(crd) for crd in crds()]
+
+
+async def test_kept_crds_are_all_named() -> None:
+    (line,) = await kept_crds(cast("Client", ManyCRDs()), crds(), "ops")
+    assert len(crds()) > MAX_NAMED
+    assert all(name_of(crd) in line for crd in crds())
 
 
 class ForbiddenNamespaces:

@@ -217,6 +217,7 @@ def test_additional_operator_has_no_permissions_for_webhooks() -> None:
         (("--image", "nginx:latest:foo"), "must be an image reference"),
         (("--image", "host:5000:v1"), "must be an image reference"),
         (("--image", "host/Name:v1"), "must be an image reference"),
+        (("--image", "host/cfo@sha256:..."), "or with @sha256: and 64 hexadecimal digits"),
         (("--with", "everything"), "--with"),
         (("--with", "network-policy", "--api-server-cidr", "192.0.2.2"), "must be a CIDR"),
         (("--with", "network-policy", "--api-server-cidr", "192.0.2.2/28"), "must be a CIDR"),
@@ -335,7 +336,7 @@ def test_compatibility_matrix_is_consistent() -> None:
 
 def test_uninstall_reports_missing_kubeconfig_in_one_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["uninstall", "--kubeconfig", str(tmp_path / "none")])
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert len(result.output.strip().splitlines()) == 1
     assert "none" in result.output
 
