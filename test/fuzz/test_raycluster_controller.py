@@ -54,7 +54,9 @@ DESIRED: tuple[Callable[[RayClusterFacts], Object], ...] = (
         facts, backend(facts, Authentication.OAUTH_PROXY)
     ),
     resources.desired_client_route,
-    lambda facts: resources.desired_proxy_service(facts, openshift_certificate=True),
+    lambda facts: resources.desired_proxy_service(
+        facts, is_oauth_proxy=True, openshift_certificate=True
+    ),
     lambda facts: resources.desired_proxy_service_account(facts, openshift_client=True),
     lambda facts: resources.desired_cluster_role_binding(facts, facts.names.cluster_role_binding),
     lambda facts: resources.desired_secret(facts, facts.names.ca_secret, {"ca.key": b"key"}),

@@ -5,9 +5,9 @@ one Secret because users who are allowed to change one gain nothing by changing 
 no permission for ConfigMaps.
 
 On vanilla Kubernetes no one issues a certificate for a Service, so the operator does: the Secret of the certificate has
-a CA of its own, with which Routes and Ingress controllers can verify it. Its lifetime is long because oauth2-proxy
+a CA of its own, with which Ingress controllers and Gateways can verify it. Its lifetime is long because oauth2-proxy
 reads its certificate only at its start. A renewal keeps the CA as long as possible, so that running pods trust the new
-certificate. An annotation of the Secret contains the CA, so that a Route is written without reading the Secret.
+certificate. An annotation of the Secret contains the CA, so that a policy is written without reading the Secret.
 """
 
 from __future__ import annotations
@@ -136,10 +136,6 @@ class ProxySecrets:
         consequence = "the proxies have no certificate"
         decision.add_computed(SECRET, key, compute, consequence=consequence)
 
-    def certificate_ca(self, facts: RayClusterFacts) -> str:
-        """Return the CA of the serving certificate, PEM; empty if there is none."""
-        return recorded_ca(self._certificates.informer.get(_certificate_key(facts)))
-
     # What follows from the writes, and deletions.
 
     def remember(self, facts: RayClusterFacts, results: ChildResults, decision: Decision) -> None:
@@ -159,13 +155,14 @@ class ProxySecrets:
             decision.retry(_wait(due, self._clock.now()))
 
     def delete_cookie(self, decision: Decision, facts: RayClusterFacts) -> None:
-        """Delete the Secret of the cookie key."""
+        """Delete the Secret of the cookie key and the settings."""
         self._cookie.forget(key_of(facts.cluster))
+        self._settings.forget(key_of(facts.cluster))
         decision.add_absent(SECRET, _cookie_key(facts))
 
     def delete_certificate(self, decision: Decision, facts: RayClusterFacts) -> None:
         """Delete the serving certificate, if it is the operator's."""
-        self.forget(key_of(facts.cluster))
+        self._certificates.forget(key_of(facts.cluster))
         decision.add_absent(SECRET, _certificate_key(facts))
 
 

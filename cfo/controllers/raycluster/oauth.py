@@ -304,6 +304,7 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
     ) -> None:
         """Add the objects of the proxies; retry when the certificate of the operator's own is due for renewal."""
         decision.needs_finalizer = True
+        on_openshift = self._openshift is not None
         name = "the OAuth proxy" if by_openshift else "the proxies"
         ability = "log users in" if by_openshift else "check tokens"
         decision.add_present(
@@ -311,15 +312,19 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
             consequence=f"{name} cannot {ability}",
         )
         decision.add_present(
-            desired_proxy_service(facts, openshift_certificate=by_openshift),
+            desired_proxy_service(
+                facts, is_oauth_proxy=by_openshift, openshift_certificate=on_openshift
+            ),
             consequence=f"the dashboard is not reachable through {name}",
         )
-        if by_openshift:
+        if on_openshift:
             self._secrets.delete_certificate(decision, facts)  # OpenShift issues one of this name
+        else:
+            self._secrets.decide_certificate(decision, facts)
+        if by_openshift:
             self._secrets.decide_cookie(decision, facts)
         else:
             self._secrets.decide_config(decision, facts)
-            self._secrets.decide_certificate(decision, facts)
         self._bindings.decide(decision, facts)
         decision.decide_next = partial(self._conclude, facts, backend, by_openshift)
 
@@ -330,7 +335,7 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
         by_openshift: bool,
         results: ChildResults,
     ) -> Decision:
-        """Return the Routes, which need the CA of the certificate, and the head pods that have to be replaced.
+        """Return the Routes, and the head pods that have to be replaced.
 
         Head pods that started before the objects of OpenShift's proxy existed are replaced.
         """
@@ -338,9 +343,7 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
         self._secrets.remember(facts, results, decision)
         if self._openshift is None:
             return decision
-        destination_ca = "" if by_openshift else self._secrets.certificate_ca(facts)
-        if by_openshift or destination_ca:
-            self._write_routes(decision, facts, backend, destination_ca)
+        self._write_routes(decision, facts, backend)
         if by_openshift and self._openshift.pods is not None and self._proxy is not None:
             self._head_pods.decide(
                 decision, facts, self._proxy.accounts.reader, self._openshift.pods
@@ -348,11 +351,7 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
         return decision
 
     def _write_routes(
-        self,
-        decision: Decision,
-        facts: RayClusterFacts,
-        backend: Backend | None,
-        destination_ca: str = "",
+        self, decision: Decision, facts: RayClusterFacts, backend: Backend | None
     ) -> None:
         """Add the Routes; delete them if there is no ``backend``: the operator does not expose the cluster."""
         names = facts.names
@@ -361,7 +360,7 @@ class DashboardProxies(ClusterConcern[FoundProxy]):
                 decision.add_absent(ROUTE, NamespacedName(names.namespace, name))
             return
         decision.add_present(
-            desired_dashboard_route(facts, backend, destination_ca),
+            desired_dashboard_route(facts, backend),
             consequence="the dashboard has no Route",
             can_wait=True,
         )

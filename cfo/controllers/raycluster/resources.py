@@ -29,19 +29,15 @@ from cfo.runtime.objects import CLUSTER_ROLE_BINDING, new_object
 # --- OpenShift: the dashboard behind an OAuth proxy -------------------------------------------------------------------
 
 
-def desired_dashboard_route(
-    facts: RayClusterFacts, backend: Backend, destination_ca: str = ""
-) -> Object:
-    """Return the Route of the dashboard, which targets ``backend``.
+def desired_dashboard_route(facts: RayClusterFacts, backend: Backend) -> Object:
+    """Return the Route of the dashboard, which targets ``backend``, whose certificate is OpenShift's.
 
-    ``destination_ca`` (PEM) is the CA of its certificate; if empty, OpenShift's own CA.
+    A Route with another CA needs the permission for ``routes/custom-host``.
     """
     tls = {
         "termination": "reencrypt" if backend.tls else "edge",
         "insecureEdgeTerminationPolicy": "Redirect",
     }
-    if destination_ca:
-        tls["destinationCACertificate"] = destination_ca
     spec = {
         "to": {"kind": "Service", "name": backend.service},
         "port": {"targetPort": backend.port_name},
@@ -60,14 +56,17 @@ def desired_client_route(facts: RayClusterFacts) -> Object:
     return child_object(facts.cluster, ROUTE, facts.names.client, spec=spec)
 
 
-def desired_proxy_service(facts: RayClusterFacts, *, openshift_certificate: bool) -> Object:
+def desired_proxy_service(
+    facts: RayClusterFacts, *, is_oauth_proxy: bool, openshift_certificate: bool
+) -> Object:
     """Return the Service in front of the proxy.
 
-    With ``openshift_certificate``, OpenShift writes its serving certificate to the named Secret. The port is then
-    targeted by its name, as in the Go operator, otherwise by its number: another container can have the name as well.
+    With ``openshift_certificate``, OpenShift writes its serving certificate to the named Secret. The port of
+    OpenShift's OAuth proxy is targeted by its name, as in the Go operator, and that of the operator's own proxies by
+    its number: another container can have the name as well.
     """
     names = facts.names
-    target = PROXY_PORT_NAME if openshift_certificate else PROXY_PORT
+    target = PROXY_PORT_NAME if is_oauth_proxy else PROXY_PORT
     port = {"name": PROXY_PORT_NAME, "port": 443, "protocol": "TCP", "targetPort": target}
     service = child_object(
         facts.cluster,

@@ -43,7 +43,7 @@ def desired_objects(
     if openshift and config.ray_dashboard_oauth_enabled:
         found += [
             resources.desired_secret(facts, names.cookie_secret, {}),
-            resources.desired_proxy_service(facts, openshift_certificate=True),
+            resources.desired_proxy_service(facts, is_oauth_proxy=True, openshift_certificate=True),
             resources.desired_proxy_service_account(facts, openshift_client=True),
             resources.desired_dashboard_route(facts, _backend(facts, Authentication.OAUTH_PROXY)),
             resources.desired_client_route(facts),
