@@ -46,7 +46,8 @@ _HOSTS: Final = (
     f"(({_RULES}).filter(rule, has(rule.host)).map(rule, string(rule.host))"
     " + (has(object.spec.hostnames) ? object.spec.hostnames.map(host, string(host)) : [])"
     " + (has(object.spec.host) && object.spec.host != '' ? [string(object.spec.host)]"
-    " : (request.kind.kind == 'Route' ? [object.metadata.name] : []))"
+    # OpenShift makes the host of a Route without one
+    " : (request.kind.kind == 'Route' ? [object.metadata.name + '-' + request.namespace] : []))"
     # a router of OpenShift appends its domain to it
     " + (has(object.spec.subdomain) ? [string(object.spec.subdomain)] : []))"
     # OpenShift accepts upper case, which DNS ignores

@@ -17,6 +17,7 @@ from cfo.api.raycluster.names import (
     ROUTE,
     names_of,
 )
+from cfo.manifests import host_policy
 from cfo.runtime.objects.kinds import (
     CLUSTER_ROLE_BINDING,
     INGRESS,
@@ -162,7 +163,7 @@ def routed(*, is_admitted: bool) -> Object:
 
 async def test_host_that_a_router_gave_to_another_route_is_not_that_of_the_dashboard() -> None:
     """Otherwise users would send their tokens to the RayCluster of another tenant."""
-    async with start_environment(*OPENSHIFT_CRDS) as env:
+    async with start_environment(*OPENSHIFT_CRDS, objects=host_policy.policy()) as env:
         await env.create_namespace()
         async with run_controllers(env, kuberay_config(**OAUTH_SETTINGS)):
             await env.create(ray_cluster())
