@@ -113,6 +113,8 @@ class AuditReader:
     def _add(self, event: dict[str, Any]) -> None:
         if event["verb"] not in _VERBS or event["user"]["username"] not in self._users:
             return
+        if "dryRun=" in event.get("requestURI", ""):
+            return  # the question whether a pod would be refused
         write = Write.of(event)
         if write.code < 300 and write.resource not in _BOOKKEEPING:
             self._found.append(write)
