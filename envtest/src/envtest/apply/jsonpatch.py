@@ -7,14 +7,14 @@ slash loses its first segment, and negative indexes count from the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 import orjson
 
 from envtest.apimachinery.errors import StatusError
-from envtest.apply.value_operations import json_equal
+from envtest.apply.json_text import has_text
 
 __all__ = [
     "MAX_COPIED_BYTES",
@@ -46,9 +46,10 @@ class PatchTestFailed(PatchNotApplicable):
     """Raised if the value of a ``test`` operation differs."""
 
 
-def json_patch(target: Any, operations: list[Any]) -> Any:
+def json_patch(target: Any, operations: list[Any], texts: Sequence[Any] = ()) -> Any:
     """Return ``target`` after all ``operations``; ``target`` is not modified.
 
+    ``texts`` are the operations as the client wrote them, from :func:`envtest.apply.json_text.texts_of`, or empty.
     Raises StatusError: 422 when an operation is invalid or does not apply, 413 for too many operations.
     """
     if len(operations) > MAX_OPERATIONS:
@@ -57,6 +58,7 @@ def json_patch(target: Any, operations: list[Any]) -> Any:
     document = orjson.loads(orjson.dumps(target))
     copied = 0
     try:
+        _check_texts(document, operations, texts)
         for operation in operations:
             # other values have no op, which is an error of its own
             fields = operation if isinstance(operation, dict) else {}
@@ -68,6 +70,26 @@ def json_patch(target: Any, operations: list[Any]) -> Any:
     except PatchNotApplicable as error:
         raise StatusError(422, "Invalid", _MESSAGE, {}) from error
     return document
+
+
+def _check_texts(document: Any, operations: list[Any], texts: Sequence[Any]) -> None:
+    """Check the texts of the values that a patch tests before it changes anything; later ones are values."""
+    for operation, text in zip(operations, texts, strict=False):
+        if not isinstance(operation, dict) or operation.get("op") != "test":
+            return
+        path = operation.get("path")
+        found = document
+        if path != "":
+            container, key = _locate(
+                document, path, "test operation does not apply: is missing path: {}"
+            )
+            found = _get(container, key)
+        try:
+            is_equal = has_text(found, text.get("value"))
+        except RecursionError:
+            is_equal = False
+        if not is_equal:
+            raise PatchTestFailed(f"testing value {path} failed: test failed")
 
 
 def _check_copied_size(size: int) -> None:
@@ -219,12 +241,19 @@ def _copy(document: Any, operation: dict[str, Any]) -> int:
     return len(data)
 
 
+def _has_same_text(found: Any, value: Any) -> bool:
+    """Compare by the texts of scalars, as kube-apiserver does, so that ``1`` differs from ``1.0``."""
+    return found == value and orjson.dumps(found, option=_SORTED) == orjson.dumps(
+        value, option=_SORTED
+    )
+
+
 def _test(document: Any, operation: dict[str, Any]) -> None:
     path = operation.get("path")
     container, key = _locate(document, path, "test operation does not apply: is missing path: {}")
     with _wrap_errors(f"test for path: '{path}'"):
         found = _get(container, key)
-    if not json_equal(found, operation.get("value")):
+    if not _has_same_text(found, operation.get("value")):
         raise PatchTestFailed(f"testing value {path} failed: test failed")
 
 
@@ -235,10 +264,12 @@ def _replace_document(_: Any, value: Any) -> Any:
 
 
 def _test_document(document: Any, value: Any) -> Any:
-    if not json_equal(document, value):
+    if not _has_same_text(document, value):
         raise PatchTestFailed("testing value  failed: test failed")
     return document
 
+
+_SORTED: Final = orjson.OPT_SORT_KEYS
 
 _WHOLE_DOCUMENT: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "replace": _replace_document,

@@ -22,6 +22,7 @@ from envtest.apimachinery.errors import (
 )
 from envtest.apimachinery.field_errors import invalid
 from envtest.apimachinery.objects import Object, full_name
+from envtest.apply.json_text import texts_of
 from envtest.apply.jsonpatch import json_patch
 from envtest.apply.manager import Tracker
 from envtest.apply.mergepatch import merge_patch
@@ -106,7 +107,8 @@ def read_patch(
             if not isinstance(operation, dict | None):
                 problem = f"json: cannot unmarshal {json_type(operation)} into Go value of type jsonpatch.Operation"
                 raise _undecodable_document(problem, media, ctx)
-        return lambda obj: _as_object(json_patch(obj, document), ctx)
+        texts = _tested_texts(document, data)
+        return lambda obj: _as_object(json_patch(obj, document, texts), ctx)
     if media == STRATEGIC:
         if document is None:  # decodes to an empty map
             document = {}
@@ -120,6 +122,18 @@ def read_patch(
     if not isinstance(document, dict | list):
         raise bad_request("Invalid JSON Patch")
     return lambda obj: _as_object(merge_patch(obj, document), ctx)
+
+
+def _tested_texts(operations: list[Any], data: bytes) -> list[Any]:
+    """Return the operations of a JSON patch as the client wrote them if the first one is a test."""
+    first = operations[0] if operations else None
+    if first is None or first.get("op") != "test":
+        return []
+    try:
+        texts: list[Any] = texts_of(data)
+    except RecursionError:  # deeper than any object
+        return []
+    return texts
 
 
 def _undecodable_document(message: str, media: str, ctx: RequestContext) -> StatusError:

@@ -1,11 +1,13 @@
 """JSON merge patch, JSON Patch and strategic merge patch; duplicate keys in request bodies."""
 
+import json
 from typing import Any
 
 import pytest
 
 from envtest.apimachinery.errors import StatusError
 from envtest.apply import json_patch, merge_patch, strategic_merge
+from envtest.apply.json_text import Number, has_text, texts_of
 from envtest.apply.strategic import UncomparableKeys
 from envtest.builtins.catalog import schema_of
 from envtest.formats.duplicate_keys import repeated_keys
@@ -54,7 +56,7 @@ def test_merge_patch_does_not_modify_arguments() -> None:
             {"a": {"b": 1}, "l": [1, 2, 3], "c": {"b": 1}},
         ),
         ([{"op": "test", "path": "/nosuch", "value": None}], {"a": {"b": 1}, "l": [1, 2, 3]}),
-        ([{"op": "test", "path": "/a", "value": {"b": 1.0}}], {"a": {"b": 1}, "l": [1, 2, 3]}),
+        ([{"op": "test", "path": "/a", "value": {"b": 1}}], {"a": {"b": 1}, "l": [1, 2, 3]}),
         ([{"op": "add", "path": "lost/x", "value": 1}], {"a": {"b": 1}, "l": [1, 2, 3], "x": 1}),
         (
             [{"op": "add", "path": "/a~1b~0c", "value": 1}],
@@ -256,3 +258,40 @@ def test_missing_merge_key_is_an_error() -> None:
 )
 def test_duplicate_keys_are_reported(text: bytes, lines: list[str]) -> None:
     assert repeated_keys(text) == lines
+
+
+@pytest.mark.parametrize(
+    ("text", "is_equal"),
+    [
+        ('{"i":1,"f":2.5,"s":"\\u003ca\\u003e é \\"","l":[true,null]}', True),
+        ('{"l":[true,null],"s":"\\u003ca\\u003e é \\"","f":2.5,"i":1}', True),
+        ('{"i":1.0,"f":2.5,"s":"\\u003ca\\u003e é \\"","l":[true,null]}', False),
+        ('{"i":1,"f":2.50,"s":"\\u003ca\\u003e é \\"","l":[true,null]}', False),
+        ('{"i":1,"f":2.5,"s":"<a> é \\"","l":[true,null]}', False),
+        ('{"i":1,"f":2.5,"s":"\\u003ca\\u003e \\u00e9 \\"","l":[true,null]}', False),
+        ('{"i":1,"f":2.5,"s":"\\u003ca\\u003e é \\"","l":[1,null]}', False),
+    ],
+)
+def test_json_patch_compares_the_texts_of_tested_values(text: str, is_equal: bool) -> None:
+    target = {"i": 1, "f": 2.5, "s": '<a> é "', "l": [True, None]}
+    data = f'[{{"op":"test","path":"","value":{text}}}]'.encode()
+    operations = json.loads(data)
+    if is_equal:
+        assert json_patch(target, operations, texts_of(data)) == target
+    else:
+        with pytest.raises(StatusError):
+            json_patch(target, operations, texts_of(data))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1e18, "1000000000000000000"),
+        (1e21, "1e+21"),
+        (1e-7, "1e-7"),
+        (2e-05, "0.00002"),
+        (-1, "-1"),
+    ],
+)
+def test_numbers_are_written_as_in_go(value: float, text: str) -> None:
+    assert has_text(value, Number(text))
