@@ -137,6 +137,11 @@ class WrongTypeError(DecodeError):
         return f"json: cannot unmarshal {word} into Go {where} of type {self._named}"
 
     @property
+    def number(self) -> float | None:
+        """The value if it is a float, whose text in the message may differ from that in the body."""
+        return self._value if isinstance(self._value, float) else None
+
+    @property
     def is_overflow(self) -> bool:
         """Whether the value is a whole number with more bits than the field has, which the converter cuts."""
         is_integer = self.expected in ("int32", "int64") and not self.is_final
@@ -611,7 +616,7 @@ def _boolean(value: Any, path: str, unknown: list[str]) -> Any:
 
 def _quantity(value: Any, path: str, unknown: list[str]) -> Any:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        value = "-"  # not a quantity either
+        value = ""  # not a quantity either
     try:
         text = value.strip() if isinstance(value, str) else repr(value)
         return canonical(text)

@@ -13,7 +13,7 @@ from envtest.apimachinery.field_errors import go_quote, key
 from envtest.apimachinery.name_rules import dns_label
 from envtest.builtins.ip_rules import ip_warnings
 from envtest.builtins.node_labels import DEPRECATED_LABELS, term_warnings
-from envtest.schema.quantity import parse_quantity
+from envtest.schema.quantity import is_integer
 
 __all__ = [
     "claim_warnings",
@@ -289,7 +289,7 @@ def _fractional_bytes(
 ) -> Iterator[str]:
     for name in names:
         quantity = quantities.get(name)
-        if quantity is not None and parse_quantity(quantity).value.denominator != 1:
+        if quantity is not None and not is_integer(quantity):
             yield f"{key(path, name)}: fractional byte value {go_quote(quantity)} is invalid, must be an integer"
 
 

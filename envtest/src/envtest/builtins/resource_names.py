@@ -7,7 +7,7 @@ from typing import Final
 
 from envtest.apimachinery.field_errors import FieldError, invalid
 from envtest.apimachinery.name_rules import qualified_name
-from envtest.schema.quantity import parse_quantity
+from envtest.schema.quantity import is_integer, parse_quantity
 
 __all__ = [
     "container_resource_errors",
@@ -101,5 +101,5 @@ def quantity_errors(name: str, quantity: str, path: str) -> Iterator[FieldError]
     value = parse_quantity(quantity).value
     if value < 0:
         yield invalid(path, quantity, "must be greater than or equal to 0")
-    if (name in _COUNTED or is_extended(name)) and value * 1000 % 1000:
+    if (name in _COUNTED or is_extended(name)) and not is_integer(quantity):
         yield invalid(path, quantity, "must be an integer")

@@ -24,9 +24,10 @@ from envtest.apimachinery.errors import (
 from envtest.apimachinery.field_errors import go_quote
 from envtest.apimachinery.objects import Object
 from envtest.builtins.catalog import all_resources, resource_of_kind
-from envtest.builtins.normalization import DecodeError, decode
+from envtest.builtins.normalization import DecodeError, WrongTypeError, decode
 from envtest.endpoints.negotiation import PROTOBUF, SERVED
 from envtest.endpoints.request import Request
+from envtest.formats.go_integers import as_int64, is_int64
 from envtest.formats.go_json_errors import IDENTITY, json_type, syntax_error
 from envtest.registry.resource import RequestContext, ResourceInfo, Strategy
 
@@ -171,9 +172,10 @@ def _may_have_whole_float(data: bytes) -> bool:
 
 
 def whole_numbers(value: Any) -> Any:
-    """Return ``value`` with the numbers of Go: ``2.0`` becomes ``2``, and a number with more than 63 bits a float."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
+    """Return ``value`` with the numbers of Go: ``2.0`` becomes ``2``, and a number with more than 64 bits a float."""
+    if isinstance(value, float):
+        integer = as_int64(value)
+        return value if integer is None else integer
     if isinstance(value, dict):
         return {name: whole_numbers(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -190,9 +192,9 @@ def _long_integers_as_floats(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """Return an integer with more than 63 bits as a float, and any other value unchanged."""
+    """Return an integer with more than 64 bits as a float, and any other value unchanged."""
     is_integer = isinstance(value, int) and not isinstance(value, bool)
-    return float(value) if is_integer and not -(2**63) <= value < 2**63 else value
+    return float(value) if is_integer and not is_int64(value) else value
 
 
 def load_yaml(data: bytes) -> Any:
@@ -556,7 +558,10 @@ async def decode_object(request: Request, ctx: RequestContext) -> Object:
             yaml_problems(await request.body(), ctx) if is_yaml else duplicate_fields(data, obj)
         )
     sent_version = obj.get("apiVersion") or ""
-    unknown = decode_fields(obj, ctx)
+    try:
+        unknown = decode_fields(obj, ctx)
+    except StatusError as error:
+        raise _with_source_number(error, data) from error.__cause__
     # Custom resources are decoded as maps; their unknown fields are found later, and so are those of converted YAML.
     problems = duplicates + unknown
     if not (ctx.info.is_crd or is_yaml):
@@ -568,6 +573,30 @@ async def decode_object(request: Request, ctx: RequestContext) -> Object:
             f"({ctx.info.api_version})"
         )
     return obj
+
+
+def _with_source_number(error: StatusError, data: bytes) -> StatusError:
+    """Return an error that quotes a number as the body has it: ``1e3``, where Python reads ``1000.0``."""
+    cause = error.__cause__
+    if not isinstance(cause, WrongTypeError) or cause.number is None:
+        return error
+    try:
+        source = _number_at(cause.path, data)
+    except RecursionError:
+        return error
+    return bad_request(error.message.replace(f"number {cause.number}", f"number {source}", 1))
+
+
+def _number_at(path: str, data: bytes) -> str:
+    """Return the text of a number in JSON that has been decoded before."""
+    value = json.loads(data, parse_int=str, parse_float=str)
+    for name, position in _STEP.findall(path):
+        value = value[name] if name else value[int(position)]
+    return str(value)
+
+
+_STEP: re.Pattern[str] = re.compile(r"([^.\[\]]+)|\[([0-9]+)\]")
+"""A step of a path to a field: the name of a property, or a position. No map has integers, so that no step is a key."""
 
 
 def yaml_problems(data: bytes, ctx: RequestContext) -> list[str]:

@@ -11,6 +11,7 @@ format contains no value.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -25,6 +26,7 @@ from envtest.apimachinery.field_errors import (
     too_many,
     type_invalid,
 )
+from envtest.formats.go_integers import as_int64, is_int64
 from envtest.schema.formats import format_check
 from envtest.schema.patterns import PatternError, compile_pattern
 from envtest.schema.schema_node import Schema
@@ -131,9 +133,7 @@ def compile_validator(schema: Schema) -> Check:
             listing(value, path, problems)
         elif kind != "boolean" and number is not None:
             number(value, path, problems)
-        if enum and not any(
-            value == item and isinstance(value, bool) is isinstance(item, bool) for item in enum
-        ):
+        if enum and not any(_equals_item(value, item) for item in enum):
             problems.append(Problem(path, not_supported_string(path, value, _enum_values(enum))))
 
     def _check_type(value: Any, kind: str, path: str, problems: list[Problem]) -> None:
@@ -154,9 +154,35 @@ def compile_validator(schema: Schema) -> Check:
     return check
 
 
+def _equals_item(value: Any, item: Any) -> bool:
+    """Return whether a value equals an item of an enum, as kube-openapi compares them.
+
+    It converts the value to the type of the item first: 1.5 equals 1, and 65, which is a character, equals "A".
+    """
+    if isinstance(value, bool) or isinstance(item, bool):
+        return value is item
+    if isinstance(value, float) and isinstance(item, int):
+        return _truncated(value) == item
+    if isinstance(value, int) and isinstance(item, float):
+        return float(value) == item
+    if isinstance(value, int) and isinstance(item, str):
+        return _character(value) == item
+    return bool(value == item)
+
+
+def _truncated(value: float) -> int:
+    return int(value) if is_int64(value) else -(2**63)
+
+
+def _character(number: int) -> str:
+    is_valid = 0 <= number <= sys.maxunicode and not 0xD800 <= number <= 0xDFFF
+    return chr(number) if is_valid else "\ufffd"
+
+
 _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 _MAX_WHOLE_FLOAT = 2**53 - 1
 """The largest float that is an integer for kube-apiserver."""
+_TOLERANCE = 1e-9
 
 
 def _supported_format(schema: Schema, types: Sequence[str]) -> str:
@@ -221,46 +247,67 @@ def _number_check(raw: Mapping[str, Any], types: Sequence[str], format_name: str
     if bounds is None and factor is None and maximum is None and minimum is None:
         return None
 
+    def fits(value: float, prefix: str, path: str, problems: list[Problem]) -> bool:
+        """Return whether the schema's type has a value or a bound; append the error of one that it does not have."""
+        if bounds is None:
+            return True
+        if bounds[0] <= value <= bounds[1] and (not is_integer or _is_int64(value)):
+            return True
+        detail = f"{prefix} value must be of type {type_name} in {path}"
+        problems.append(Problem(path, FieldError("FieldValueInvalid", _NO_FIELD, "", detail)))
+        return False
+
+    def comparable(
+        value: float, bound: float, prefix: str, path: str, problems: list[Problem]
+    ) -> tuple[float, float]:
+        """Return a value and a bound, which is a float in Go, as Go compares them: both as integers, or as floats."""
+        bound = float(bound)
+        if fits(bound, prefix, path, problems):
+            return (value, _truncated(bound)) if isinstance(value, int) else (value, bound)
+        return float(value), bound
+
     def check(value: float, path: str, problems: list[Problem]) -> None:
-        if bounds is not None and not (
-            bounds[0] <= value <= bounds[1] and (not is_integer or float(value).is_integer())
-        ):
-            detail = f"Checked value must be of type {type_name} in {path}"
-            problems.append(Problem(path, FieldError("FieldValueInvalid", _NO_FIELD, "", detail)))
+        fits(value, "Checked", path, problems)
         if factor is not None:
-            _check_multiple(value, factor, path, problems)
+            number, limit = comparable(value, factor, "MultipleOf", path, problems)
+            _check_multiple(number, limit, path, problems)
         if maximum is not None:
-            limit = int(maximum) if isinstance(value, int) else maximum
-            if value > limit or (exclusive_maximum and value == limit):
+            number, limit = comparable(value, maximum, "Maximum boundary", path, problems)
+            if number > limit or (exclusive_maximum and number == limit):
                 relation = "less than" if exclusive_maximum else "less than or equal to"
                 detail = f"{path} in body should be {relation} {_format_number(limit)}"
-                problems.append(Problem(path, invalid(path, value, detail)))
+                problems.append(Problem(path, invalid(path, number, detail)))
         if minimum is not None:
-            limit = int(minimum) if isinstance(value, int) else minimum
-            if value < limit or (exclusive_minimum and value == limit):
+            number, limit = comparable(value, minimum, "Minimum boundary", path, problems)
+            if number < limit or (exclusive_minimum and number == limit):
                 relation = "greater than" if exclusive_minimum else "greater than or equal to"
                 detail = f"{path} in body should be {relation} {_format_number(limit)}"
-                problems.append(Problem(path, invalid(path, value, detail)))
+                problems.append(Problem(path, invalid(path, number, detail)))
 
     return check
 
 
+def _is_int64(value: float) -> bool:
+    return is_int64(value) if isinstance(value, int) else as_int64(value) is not None
+
+
 def _check_multiple(value: float, factor: float, path: str, problems: list[Problem]) -> None:
-    factor = int(factor) if isinstance(value, int) else factor
     if factor <= 0:
         detail = f"factor MultipleOf declared for {path} must be positive: {_format_number(factor)}"
         problems.append(Problem(path, invalid(path, factor, detail)))
-        return
-    if isinstance(value, int):
-        if value % factor:
-            detail = f"{path} in body should be a multiple of {_format_number(factor)}"
-            problems.append(Problem(path, invalid(path, value, detail)))
-        return
-    ratio = 1 / factor * value if factor < 1 else value / factor
-    is_small = abs(ratio) <= _MAX_WHOLE_FLOAT  # false for NaN, too
-    if not (is_small and abs(ratio - round(ratio)) < 1e-9 * max(1.0, abs(ratio))):
+    elif not _is_multiple(value, factor):
         detail = f"{path} in body should be a multiple of {_format_number(factor)}"
         problems.append(Problem(path, invalid(path, value, detail)))
+
+
+def _is_multiple(value: float, factor: float) -> bool:
+    if isinstance(value, int) and isinstance(factor, int):
+        return value % factor == 0
+    ratio = 1 / factor * value if factor < 1 else value / factor
+    if not abs(ratio) <= _MAX_WHOLE_FLOAT:  # or not a number
+        return False
+    whole = round(ratio)
+    return ratio == whole or (whole != 0 and abs(ratio - whole) < _TOLERANCE * abs(ratio + whole))
 
 
 def _format_number(number: float) -> str:

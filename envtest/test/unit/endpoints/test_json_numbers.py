@@ -20,13 +20,14 @@ from envtest.endpoints.decoder import JSONError, load_json
         ('{"a": -0.0, "b": 2.00000}', {"a": 0, "b": 2}),
         ("2.0", 2),
         ("[20e-1]", [2]),
+        ("[1e18, 9007199254740993.0]", [10**18, 2**53]),
     ],
 )
 def test_whole_floats_become_integers(text: str, expected: Any) -> None:
     assert json.dumps(load_json(text.encode())) == json.dumps(expected)
 
 
-@pytest.mark.parametrize("value", [1.5, 0.1, 2.0**60, "2.0", "1e3", "a7e41e9", "1.0, 2.0]", "1e3}"])
+@pytest.mark.parametrize("value", [1.5, 0.1, 2.0**64, "2.0", "1e3", "a7e41e9", "1.0, 2.0]", "1e3}"])
 def test_fractions_large_numbers_and_strings_are_unchanged(value: Any) -> None:
     found = load_json(json.dumps({"value": value, "other": 3.0}).encode())
     assert json.dumps(found) == json.dumps({"value": value, "other": 3})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from envtest.schema.quantity import QuantityError, canonical, parse_quantity
+from envtest.schema.quantity import QuantityError, canonical, is_integer, parse_quantity
 from envtest.schema.schema_node import Schema
 from envtest.schema.validation import compile_validator, validate
 
@@ -69,6 +69,26 @@ def field_errors(schema: dict[str, Any], value: Any) -> list[str]:
             "f: Invalid value: 2: f in body should be less than or equal to 1",
         ),
         (
+            {"type": "integer", "maximum": 2**53 + 1},
+            2**53 + 1,
+            f"f: Invalid value: {2**53 + 1}: f in body should be less than or equal to {2**53}",
+        ),
+        (
+            {"type": "integer", "maximum": 2**63 - 1},
+            1,
+            '<nil>: Invalid value: "": Maximum boundary value must be of type integer (default format) in f',
+        ),
+        (
+            {"type": "integer", "enum": [1]},
+            2,
+            'f: Unsupported value: 2: supported values: "1"',
+        ),
+        (
+            {"type": "number", "multipleOf": 2**53},
+            1.5,
+            "f: Invalid value: 1.5: f in body should be a multiple of 9.007199254740992e+15",
+        ),
+        (
             {"type": "number", "multipleOf": 0.5},
             0.7,
             "f: Invalid value: 0.7: f in body should be a multiple of 0.5",
@@ -92,6 +112,27 @@ def field_errors(schema: dict[str, Any], value: Any) -> list[str]:
 )
 def test_violation_is_reported(schema: dict[str, Any], value: Any, message: str) -> None:
     assert field_errors(schema, value) == [message]
+
+
+def test_float_that_go_writes_with_more_than_64_bits_is_not_an_integer() -> None:
+    wrong_type, no_integer = field_errors({"type": "integer"}, -(2.0**63))
+    assert wrong_type.endswith('f in body must be of type integer: "number"')
+    assert no_integer.endswith("Checked value must be of type integer (default format) in f")
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "number", "enum": [1]}, 1.9),
+        ({"type": "integer", "enum": [2.0]}, 2),
+        ({"x-kubernetes-int-or-string": True, "enum": ["A"]}, 65),
+        ({"type": "number", "multipleOf": 0.01}, 0.29),
+    ],
+)
+def test_value_is_converted_to_the_type_of_the_schema_as_in_go(
+    schema: dict[str, Any], value: Any
+) -> None:
+    assert field_errors(schema, value) == []
 
 
 def test_missing_required_field_is_reported_with_its_path() -> None:
@@ -233,4 +274,42 @@ def test_quantity_without_a_shorter_form_is_written_as_it_is(text: str, written:
 @pytest.mark.parametrize("text", ["", "x", "1 Gi", "1Kb", "--1", "1.2.3"])
 def test_invalid_quantity_is_rejected(text: str) -> None:
     with pytest.raises(QuantityError):
+        parse_quantity(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1Ki", True),
+        ("1.5", False),
+        ("999.9999m", True),
+        ("9E", True),
+        ("7Ei", False),
+        ("1023Pi", False),
+        ("8Ei", True),
+        ("12345678901234567890", False),
+    ],
+)
+def test_thousandths_of_a_quantity_overflow_as_in_kube_apiserver(text: str, expected: bool) -> None:
+    assert is_integer(text) is expected
+
+
+@pytest.mark.parametrize("text", ["-", ".", "k", "-.Ki", "e3"])
+def test_quantity_without_digits_is_zero(text: str) -> None:
+    assert canonical(text) == "0"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("1kk", "unable to parse quantity's suffix"),
+        ("1e", "unable to parse quantity's suffix"),
+        ("--1", "unable to parse quantity's suffix"),
+        ("", "quantities must match"),
+        ("1_0", "quantities must match"),
+        ("\uff11", "quantities must match"),
+    ],
+)
+def test_wrong_quantity_is_reported_as_in_go(text: str, problem: str) -> None:
+    with pytest.raises(QuantityError, match=problem):
         parse_quantity(text)
