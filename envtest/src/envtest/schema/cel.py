@@ -28,6 +28,7 @@ from envtest.schema.cel_lists import plain_lists
 from envtest.schema.cel_macros import COST_EXCEEDED, COST_LIMIT, begin_evaluation
 from envtest.schema.cel_tokens import quoted_fields
 from envtest.schema.cel_workload import Workload, workload
+from envtest.schema.patterns import go_problem
 
 __all__ = [
     "Budget",
@@ -60,7 +61,10 @@ _RUNTIME_MESSAGES = (
     ("No matching overloads found", "no such overload"),
     ("divide by zero", "division by zero"),
     ("index out of bounds", "index out of bounds"),
+    ("double out of int64 range", "integer overflow"),
+    ("double out of uint64 range", "unsigned integer overflow"),
 )
+_PATTERN_PROBLEM = "invalid regular expression: "
 _CONVERSIONS = (
     (re.compile(r"cannot convert string to (int|uint|double)"), ""),
     (re.compile(r"Type conversion error from 'string' to '(bool)'"), ""),
@@ -227,7 +231,7 @@ def _matches(text: str, pattern: str) -> bool:
     text = text.replace("\0", "\1")
     result = _pattern_test().eval(data={"pattern": pattern, "text": text})
     if result.type() == _cel().Type.ERROR:
-        raise ValueError(str(result.value()))
+        raise ValueError(_cel_go_message(str(result.value())))
     return bool(result.plain_value())
 
 
@@ -300,6 +304,8 @@ def _cel_go_message(message: str) -> str:
         if conversion:
             return f"type conversion error from 'string' to '{prefix}{conversion.group(1)}'"
     text = message.partition(": ")[2] or message
+    if text.startswith(_PATTERN_PROBLEM):
+        return go_problem(text.removeprefix(_PATTERN_PROBLEM))
     for library_message, go_message in _RUNTIME_MESSAGES:
         if library_message in text:
             rest = text.partition(library_message)[2].strip('"')

@@ -18,13 +18,18 @@ _NOT_A_FIELD: Final = "has() argument must be a field selection"
 _OVERLOAD: Final = re.compile(
     r": found no matching overload for '(?P<name>\w+)' applied to '\((?P<types>.*)\)'"
 )
+_RANGE: Final = re.compile(r"(expression of type '[^'\n]*') cannot be the range of a comprehension")
+_VARIABLE: Final = re.compile(r"\b(\w++)\(\) variable name must be a simple identifier")
+_PLAIN_MACROS: Final = frozenset({"map", "filter"})
 _ESCAPED: Final = re.compile(r"__([a-z]+)__")
 _MAX_LINE: Final = 16_384
 
 
 def in_cel_go_words(problem: str) -> str:
-    """Return an error with cel-go's message about ``has``, and its types of a method that does not exist."""
+    """Return an error with cel-go's message about macros, and its types of a method that does not exist."""
     problem = problem.replace(_NOT_A_FIELD, "invalid argument to has() macro", 1)
+    problem = _RANGE.sub(r"\1 cannot be range of a comprehension", problem, count=1)
+    problem = _VARIABLE.sub(_variable_problem, problem, count=1)
     match = _ERROR.fullmatch(problem)
     overload = _OVERLOAD.fullmatch(match[3]) if match is not None else None
     if match is None or overload is None or len(match[4]) > _MAX_LINE:
@@ -35,6 +40,14 @@ def in_cel_go_words(problem: str) -> str:
         return problem
     target, arguments = _first_type(overload["types"].replace("*error*", "!error!"))
     return problem.replace(f"'({overload['types']})'", f"'{target}.({arguments})'", 1)
+
+
+def _variable_problem(match: re.Match[str]) -> str:
+    return (
+        "argument is not an identifier"
+        if match[1] in _PLAIN_MACROS
+        else "argument must be a simple name"
+    )
 
 
 def _first_type(types: str) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from envtest.apimachinery.field_errors import go_quote
+from envtest.formats.go_integers import is_int64
 from envtest.schema import cel_authorizer
 from envtest.schema.cel_evaluator import Implementation, Implementations
 from envtest.schema.cel_formats import FORMAT_NAMES, find_format, format_errors
@@ -231,12 +232,16 @@ def _split(text: str, separator: str, limit: int = -1) -> list[str]:
 
 def _substring(text: str, start: int, end: int | None = None) -> str:
     stop = len(text) if end is None else end
-    if not 0 <= start <= stop <= len(text):
-        raise ValueError(f"invalid substring range. start: {start}, end: {stop}")
+    if end is not None and start > end:
+        raise ValueError(f"invalid substring range. start: {start}, end: {end}")
+    for position in (start, stop):
+        if not 0 <= position <= len(text):
+            raise ValueError(f"index out of range: {position}")
     return text[start:stop]
 
 
-_CLAUSE = re.compile(r"%(?:%|(\.\d+)?([sdfebxXo]))")
+_CLAUSES = frozenset("sdfebxXo")
+_CLAUSE = re.compile(r"%(?:%|(\.\d+)?([^.\d]))", re.DOTALL)
 
 
 def _format(template: str, arguments: list[Any]) -> str:
@@ -245,13 +250,18 @@ def _format(template: str, arguments: list[Any]) -> str:
     def clause(match: re.Match[str]) -> str:
         if match.group() == "%%":
             return "%"
+        letter = match.group(2)
+        if letter not in _CLAUSES:
+            raise ValueError(
+                f"could not parse formatting clause: unrecognized formatting clause {go_quote(letter)}"
+            )
         value = next(rest)
+        if letter == "d":
+            return _to_decimal(value)
         precision = int((match.group(1) or ".6")[1:])
-        match match.group(2):
+        match letter:
             case "s":
                 return _to_string(value)
-            case "d":
-                return str(int(value))
             case "f":
                 return f"{float(value):.{precision}f}"
             case "e":
@@ -260,14 +270,28 @@ def _format(template: str, arguments: list[Any]) -> str:
                 return format(int(value), "b")
             case "o":
                 return format(int(value), "o")
-            case letter:
+            case _:
                 text = value.encode().hex() if isinstance(value, str) else format(int(value), "x")
                 return text.upper() if letter == "X" else text
 
     try:
         return _CLAUSE.sub(clause, template)
     except StopIteration:
-        raise ValueError("index out of range in format arguments") from None
+        raise ValueError(f"index {len(arguments)} out of range") from None
+
+
+def _to_decimal(value: Any) -> str:
+    """Format a value for ``%d``."""
+    if isinstance(value, (str, bytes, bool, list, dict)) or value is None:
+        raise ValueError(
+            f"error during formatting: decimal clause can only be used on integers, was given {_type_name(value)}"
+        )
+    return str(int(value))
+
+
+def _type_name(value: Any) -> str:
+    names = {str: "string", bytes: "bytes", bool: "bool", list: "list", dict: "map"}
+    return names.get(type(value), "null_type")
 
 
 def _to_string(value: Any) -> str:
@@ -410,7 +434,7 @@ def _quantities(table: _Table) -> None:
     table.add("isQuantity", _is_quantity, BOOL, STRING)
     table.add("quantity", _quantity, OPAQUE, STRING)
     table.method("sign", lambda q: (_value(q).value > 0) - (_value(q).value < 0), INT, OPAQUE)
-    table.method("isInteger", lambda q: _value(q).value.denominator == 1, BOOL, OPAQUE)
+    table.method("isInteger", _is_integer, BOOL, OPAQUE)
     table.method("asInteger", _as_integer, INT, OPAQUE)
     table.method("asApproximateFloat", lambda q: float(_value(q).value), DOUBLE, OPAQUE)
     table.method("add", lambda q, other: _add(q, other, 1), OPAQUE, OPAQUE, OPAQUE)
@@ -442,9 +466,14 @@ def _value(opaque: dict[str, str]) -> Quantity:
     return parse_quantity(opaque["quantity"])
 
 
+def _is_integer(opaque: dict[str, str]) -> bool:
+    value = _value(opaque).value
+    return value.denominator == 1 and is_int64(value.numerator)
+
+
 def _as_integer(opaque: dict[str, str]) -> int:
     value = _value(opaque).value
-    if value.denominator != 1:
+    if value.denominator != 1 or not is_int64(value.numerator):
         raise ValueError("cannot convert value to integer")
     return value.numerator
 
@@ -511,9 +540,7 @@ def _strict_ip(text: str) -> str:
     try:
         address = ip_address(text)
     except ValueError:
-        why = "unexpected character" if ":" in text or "." in text else "unable to parse IP"
-        quoted = go_quote(text)
-        message = f"IP Address {quoted} parse error during conversion from string: ParseAddr({quoted}): {why}"
+        message = f"IP Address {go_quote(text)} parse error during conversion from string: {_address_problem(text)}"
         raise ValueError(message) from None
     if "%" in text:
         raise ValueError(f"IP address {go_quote(text)} with zone value is not allowed")
@@ -544,6 +571,33 @@ def _network_text(opaque: dict[str, str]) -> str:
     raise ValueError("no such overload")
 
 
+def _address_problem(text: str) -> str:
+    """Return why Go does not parse a string as an IP address."""
+    if ":" in text:
+        why = "unexpected character"
+    elif "." in text:
+        why = _ipv4_problem(text)
+    else:
+        why = "unable to parse IP"
+    return f"ParseAddr({go_quote(text)}): {why}"
+
+
+def _ipv4_problem(text: str) -> str:
+    fields = text.split(".")
+    for position, field in enumerate(fields):
+        if not field:
+            return "IPv4 field must have at least one digit"
+        if not field.isascii() or not field.isdigit():
+            return "unexpected character"
+        if len(field) > 1 and field[0] == "0":
+            return "IPv4 field has octet with leading zero"
+        if len(field) > 3 or int(field) > 255:
+            return "IPv4 field has value >255"
+        if position == 4:
+            return "IPv4 address too long"
+    return "IPv4 address too short" if len(fields) < 4 else "unexpected character"
+
+
 def _link_local_multicast(opaque: dict[str, str]) -> bool:
     address = _address(opaque)
     scope = "224.0.0.0/24" if address.version == 4 else "ff02::/16"
@@ -567,9 +621,28 @@ def _is_cidr(text: str) -> bool:
 
 def _cidr(text: str) -> dict[str, str]:
     if not _is_cidr(text):
-        raise ValueError("network address parse error during conversion from string")
+        problem = "network address parse error during conversion from string"
+        raise ValueError(
+            f"{problem}: {problem}: netip.ParsePrefix({go_quote(text)}): {_cidr_problem(text)}"
+        )
     address, _, bits = text.partition("/")
     return {"cidr": f"{ip_address(address)}/{bits}"}
+
+
+def _cidr_problem(text: str) -> str:
+    """Return why Go does not parse a string as a CIDR."""
+    address, slash, bits = text.rpartition("/")
+    if not slash:
+        return "no '/'"
+    try:
+        version = ip_address(address).version
+    except ValueError:
+        return _address_problem(address)
+    is_plain = bits.isascii() and bits.isdigit() and (bits == "0" or bits[0] != "0")
+    if not is_plain:
+        return f"bad bits after slash: {go_quote(bits)}"
+    largest = 32 if version == 4 else 128
+    return "prefix length out of range" if len(bits) > 3 or int(bits) > largest else "invalid"
 
 
 def _contains_ip(cidr: dict[str, str], text: str) -> bool:
@@ -592,18 +665,20 @@ def _formats(table: _Table) -> None:
 _SEMVER = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?"
 )
+_LABEL = re.compile(r"[0-9A-Za-z-]+")
 
 
 def _versions(table: _Table) -> None:
-    table.add("isSemver", lambda text: _semver_text(text, False) is not None, BOOL, STRING)
-    table.add("isSemver", lambda text, lax: _semver_text(text, lax) is not None, BOOL, STRING, BOOL)
+    table.add("isSemver", lambda text: _is_semver(text, False), BOOL, STRING)
+    table.add("isSemver", _is_semver, BOOL, STRING, BOOL)
     table.add("semver", lambda text: _semver(text, False), OPAQUE, STRING)
     table.add("semver", _semver, OPAQUE, STRING, BOOL)
     for position, name in enumerate(("major", "minor", "patch")):
         table.method(name, lambda opaque, at=position: _numbers(opaque["semver"])[at], INT, OPAQUE)
 
 
-def _semver_text(text: str, lax: bool) -> str | None:
+def _semver_text(text: str, lax: bool) -> str:
+    """Return a version, completed if it may be lax: ``v1.02`` becomes ``1.2.0``."""
     if lax:
         core, mark, tail = re.fullmatch(
             r"([^-+]*)([-+]?)(.*)", text.removeprefix("v"), re.DOTALL
@@ -612,14 +687,49 @@ def _semver_text(text: str, lax: bool) -> str | None:
         while len(numbers) < 3:
             numbers.append("0")
         text = ".".join(numbers) + mark + tail
-    return text if _SEMVER.fullmatch(text) else None
+    return text
+
+
+def _is_semver(text: str, lax: bool) -> bool:
+    return not _semver_problem(_semver_text(text, lax))
 
 
 def _semver(text: str, lax: bool) -> dict[str, str]:
     version = _semver_text(text, lax)
-    if version is None:
-        raise ValueError(f"{text} is not a semantic version")
+    problem = _semver_problem(version)
+    if problem:
+        raise ValueError(problem)
     return {"semver": version}
+
+
+def _semver_problem(text: str) -> str:
+    """Return why the library of kube-apiserver does not parse a string as a semantic version."""
+    if not text:
+        return "Version string empty"
+    parts = text.split(".", 2)
+    if len(parts) != 3:
+        return "No Major.Minor.Patch elements found"
+    parts[2] = re.split(r"[-+]", parts[2], maxsplit=1)[0]
+    core, build_mark, build = text.partition("+")
+    prerelease_mark, prerelease = core.partition("-")[1:]
+    for name, number in zip(("Major", "Minor", "Patch"), parts, strict=True):
+        if not number.isascii() or not number.isdigit():
+            return f"Invalid character(s) found in {name.lower()} number {go_quote(number)}"
+        if len(number) > 1 and number[0] == "0":
+            return f"{name} number must not contain leading zeroes {go_quote(number)}"
+    for label in prerelease.split(".") if prerelease_mark else ():
+        if not label:
+            return "Prerelease is empty"
+        if not _LABEL.fullmatch(label):
+            return f"Invalid character(s) found in prerelease {go_quote(label)}"
+        if label.isdigit() and len(label) > 1 and label[0] == "0":
+            return f"Numeric PreRelease version must not contain leading zeroes {go_quote(label)}"
+    for label in build.split(".") if build_mark else ():
+        if not label:
+            return "Build meta data is empty"
+        if not _LABEL.fullmatch(label):
+            return f"Invalid character(s) found in build meta data {go_quote(label)}"
+    return ""
 
 
 def _numbers(version: str) -> list[int]:

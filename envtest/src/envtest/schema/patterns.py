@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from typing import Any
 
-__all__ = ["PatternError", "compile_pattern", "find_all"]
+__all__ = ["PatternError", "compile_pattern", "find_all", "go_problem"]
 
 _MEMORY = 8 * 2**20
 """Bytes that a pattern may take. Usual patterns take 5 kB."""
@@ -112,7 +112,17 @@ def _go_message(error: Exception, pattern: str) -> str:
         return "trailing backslash at end of expression: ``"
     if part in ("(?<=", "(?<!"):  # to Go, the start of a name
         return f"invalid named capture: `{_group_start(part, pattern)}`"
+    return _go_reason(reason, part)
+
+
+def _go_reason(reason: str, part: str) -> str:
     return f"{_REASONS.get(reason, reason)}: `{part}`"
+
+
+def go_problem(problem: str) -> str:
+    """Return the error of Go for one of RE2: ``missing ]: [``."""
+    reason, _, part = problem.partition(": ")
+    return f"error parsing regexp: {_go_reason(reason, part)}"
 
 
 def _group_start(part: str, pattern: str) -> str:
